@@ -15,9 +15,10 @@ of the variance.
 
 Problems that already have rows in the folder are not computed again.
 
-    python benchmarks/accuracy.py [--times 1] [--results FOLDER]  # about a minute per
-    problem on one core
-    python -m experiments page                                    # docs/results/accuracy.md and its figure
+    # about a minute per problem on one core
+    python benchmarks/accuracy.py [--times 1] [--results FOLDER]
+    # write docs/results/accuracy.md and its figure
+    python -m experiments page
 """
 
 from __future__ import annotations
@@ -229,7 +230,7 @@ def measure(
             facts = {"C": C, "N": N, "M": M, "noise": noise, "problem": first + i}
             facts["judge"] = f"{truth.error[i].mean():.2e}"
             for name in METHODS:
-                if name not in SLOW or (M == N and C * N <= SLOW[name]):
+                if name not in SLOW or (M == N and SLOW[name] >= C * N):
                     q, cost = fit(name, problem, C, M, noise)
                     rows.append(
                         facts

@@ -8,9 +8,10 @@ and wine with alcohol as the target, predicted from the other measurements. GPyT
 SGPR also learns its inducing points, as is its default. Seconds are CPU seconds of one
 core without the evaluation, so other processes do not count.
 
-    python benchmarks/regression.py [--rows 800] [--points 50] [--seconds 4] [--csv
-    FILE] [--png FILE]
-    python benchmarks/regression.py --table     # the table of docs/results/methods.md and the figure, from the CSV
+    python benchmarks/regression.py [--rows 800] [--points 50] [--seconds 4]
+                                    [--csv FILE] [--png FILE]
+    # the table of docs/results/methods.md and the figure, from the CSV
+    python benchmarks/regression.py --table
 """
 
 from __future__ import annotations

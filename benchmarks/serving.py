@@ -47,8 +47,22 @@ CASES = [("none", rows, clients) for rows in ROWS for clients in CLIENTS] + [
     ("slow", 1, 16),
     ("large", 1, 16),
 ]
-SLOW, LARGE = 100, 10_000  # connections that never finish; rows of a large request
-FIELDS = "others rows clients requests errors wrong per_s rows_per_s median_ms p95_ms p99_ms memory_mb".split()
+SLOW = 100  # connections that never finish
+LARGE = 10_000  # rows of a large request
+FIELDS = (
+    "others",
+    "rows",
+    "clients",
+    "requests",
+    "errors",
+    "wrong",
+    "per_s",
+    "rows_per_s",
+    "median_ms",
+    "p95_ms",
+    "p99_ms",
+    "memory_mb",
+)
 
 
 def save_model(path: Path, inducing: int) -> tuple[Any, np.ndarray]:
@@ -177,10 +191,13 @@ class Load:
 
 
 def send_slowly(port: int, stop: threading.Event) -> None:
-    """Hold connections that send a byte now and then; open new ones for those that the
-    server closes.
+    """Hold connections that send a byte now and then; reopen them if the server closes
+    them.
     """
-    head = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9999\r\n\r\n"
+    head = (
+        b"POST /predict HTTP/1.1\r\nhost: localhost\r\n"
+        b"content-type: application/json\r\ncontent-length: 9999\r\n\r\n"
+    )
     lines: list[socket.socket] = []
     while not stop.wait(0.2):
         while len(lines) < SLOW:

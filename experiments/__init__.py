@@ -1,7 +1,7 @@
 """Reproduce the papers' tables and figures, and compare cavity with other libraries.
 
-    python -m experiments table2 --splits 5 --jobs 2     fit what is missing, then show the table
-    python -m experiments tables --use report --jobs 2   ours and peers on tables as people have them
+    python -m experiments table2 --splits 5 --jobs 2     fit missing jobs, then show the table
+    python -m experiments tables --use report --jobs 2   our methods and peers on real tables
     python -m experiments curve --jobs 2                 seconds and NLL against the number of rows
     python -m experiments --check                        refit three random rows and compare
     python -m experiments page                           write docs/results and the marked tables

@@ -35,7 +35,8 @@ TEXT_COLUMNS = frozenset(
 )
 COLUMNS = (
     "dataset", "split", "method", "inducing", "M", "flip",
-    "nll", "error", "ece", "brier", "seconds", "epochs", "repairs", "unseen", "epsilon", "log_evidence",
+    "nll", "error", "ece", "brier", "seconds", "epochs", "repairs", "unseen",
+    "epsilon", "log_evidence",
     "seed", "settings", "commit", "versions", "device",
 )  # fmt: skip
 CURVE_COLUMNS = (*COLUMNS, "moment", "passes", "expected_log_p", "last")

@@ -48,9 +48,16 @@ def serving(results: Path) -> str:
         raise ValueError(
             "serving.csv has requests that failed or were answered wrongly."
         )
-    head = "other clients, rows per request, clients, requests/s, rows/s, median ms, 95 %, 99 %".split(
-        ", "
-    )
+    head = [
+        "other clients",
+        "rows per request",
+        "clients",
+        "requests/s",
+        "rows/s",
+        "median ms",
+        "95 %",
+        "99 %",
+    ]
     numbers = ("per_s", "rows_per_s", "median_ms", "p95_ms", "p99_ms", "memory_mb")
     lines = [
         [

@@ -44,9 +44,19 @@ def rows_table(results: Path) -> str:
                 f"{float(row['load']):.0f}",
             ]
         )
-    head = "on, rows, M, batch, seconds, rows per second, per CPU second, peak MB, MB read, NLL, load".split(
-        ", "
-    )
+    head = [
+        "on",
+        "rows",
+        "M",
+        "batch",
+        "seconds",
+        "rows per second",
+        "per CPU second",
+        "peak MB",
+        "MB read",
+        "NLL",
+        "load",
+    ]
     return markdown(head, lines)
 
 

@@ -33,8 +33,9 @@ FLIGHTS = (
     "flights_pnw2014",
 )
 FURTHER = (
-    "letter", "pendigits", "magic", "phoneme", "spambase", "contraceptive", "led7digit", "movement_libras", "titanic",
-    "mammographic", "tic_tac_toe", "chess", "housevotes", "heart", "bands", "vowel",
+    "letter", "pendigits", "magic", "phoneme", "spambase", "contraceptive", "led7digit",
+    "movement_libras", "titanic", "mammographic", "tic_tac_toe", "chess", "housevotes",
+    "heart", "bands", "vowel",
 )  # fmt: skip
 NAMES = (
     *UCI,

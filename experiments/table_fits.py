@@ -52,7 +52,7 @@ class Ours:
             self._drop_member()
 
     def _drop_member(self) -> None:
-        fitting = importlib.import_module("cavity.fitting.classification")
+        fitting = importlib.import_module("cavity.fitting.planning")
         make = fitting.make_members
 
         def make_members(*arguments: Any, **named: Any) -> Any:

@@ -87,13 +87,21 @@ def ratio_table(results: list[Result]) -> str:
         seconds = compare(results, m, "hgb", fit_seconds, one_machine=True).values()
         nll = {b: compare(results, m, b, floored_nll) for b in bases}
         won = nll.get("hgb", {}).values()
+        wins = ""
+        if m != "hgb" and won:
+            wins = f"{sum(log < 0 for log in won)} of {len(won)}"
+        losses = []
+        for b in bases:
+            ratio = "1" if b == m else "–"
+            if b != m and nll[b]:
+                ratio = geometric_mean(nll[b].values()).text()
+            losses.append(ratio)
         lines.append([
             name(m),
             str(len(has_tables(results, m))),
             ranks[m].text(2) if m in ranks else "–",
-            *("1" if b == m else geometric_mean(nll[b].values()).text() if nll[b] else "–" for b in bases),
-            "" if m == "hgb" or not won else f"{sum(log < 0 for log in won)} of "
-                                             f"{len(won)}",
+            *losses,
+            wins,
             f"{geometric_mean(seconds).mean:.2g}" if seconds else "–",
         ])  # fmt: skip
     ratios = (f"NLL / {NAMES[b]}" for b in bases)

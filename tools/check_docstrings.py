@@ -221,7 +221,9 @@ def check(subject: Subject, codes: set[str]) -> Iterator[Failure]:
     if TAG.search(summary):
         codes -= {"SS03"}
     path = Path(found["file"]).resolve() if found["file"] else ROOT
-    place = f"{path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}:{found['file_line'] or 0}"
+    if path.is_relative_to(ROOT):
+        path = path.relative_to(ROOT)
+    place = f"{path}:{found['file_line'] or 0}"
     for code, message in found["errors"]:
         if code in codes:
             yield Failure(place, subject.name, code, message)

@@ -20,8 +20,10 @@ COUNTS = ROOT / "benchmarks" / "results" / "chaos.csv"
 
 HEAD = """# What is promised and how it is tested
 
-Each promise has tests, which run with `make test` (the slow ones with `make test-all`). `make chaos` breaks things on purpose, at
-random, and counts what happens. The counts below are those of its last run; `make chaos` writes them here.
+Each promise has tests, which run with `make test` (the slow ones with `make test-all`). \
+`make chaos` breaks things on purpose, at
+random, and counts what happens. The counts below are those of its last run; \
+`make chaos` writes them here.
 
 - **survived**: the result was right, to the bit.
 - **refused**: an error of cavity said what was wrong.

@@ -32,7 +32,7 @@ from experiments.table_summary import (
     floored_nll,
     geometric_mean,
     read_results,
-)  # noqa: E402
+)
 
 RESULTS = ROOT / "benchmarks" / "results" / "raw_tables.csv"
 PICTURE = Path(__file__).with_name("strength.png")

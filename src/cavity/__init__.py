@@ -1,8 +1,6 @@
-"""Class probabilities that you can act on, for tables: Gaussian processes by
-expectation propagation.
+"""Gaussian process classification and regression for tables.
 
-torch is large: it is loaded with the first name that needs it, and the command line
-answers without it.
+Names that need torch load it at first use, so the command line starts without it.
 """
 
 from __future__ import annotations
@@ -51,7 +49,8 @@ __all__ = [
 ]
 
 
-_MODULES = {  # modules that are attributes of `cavity`
+# modules that are attributes of `cavity`
+_MODULES = {
     "callbacks": "cavity.callbacks",
     "distributed": "cavity.distributed",
     "export": "cavity.export",
@@ -65,9 +64,7 @@ _MODULES = {  # modules that are attributes of `cavity`
 if not TYPE_CHECKING:  # a type checker must not believe that every name exists
 
     def __getattr__(name: str) -> Any:
-        """The public names that need torch, loaded when they are first asked for (PEP
-        562).
-        """
+        """Load a public name that needs torch at its first use (PEP 562)."""
         if name in _MODULES:
             return import_module(_MODULES[name])
         if name in ("GPClassifier", "GPRegressor", "load"):

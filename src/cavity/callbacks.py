@@ -1,4 +1,4 @@
-"""The base class of callbacks: pass your own as `GPClassifier(callbacks=[...])`."""
+"""Base class of callbacks: pass your own as `GPClassifier(callbacks=[...])`."""
 
 from cavity.engine.training.callbacks import Callback
 

@@ -1,5 +1,6 @@
-"""Fit one model by several processes: `join` the group that torchrun started, fit, and
-`leave` it.
+"""Fit one model with several processes started by torchrun.
+
+Call `join`, fit, then `leave`.
 """
 
 from cavity.engine.processes import join, leave

@@ -1,6 +1,6 @@
-"""Errors and a warning.
+"""Errors of the library.
 
-All errors derive from ValueError, and their messages say what to try.
+All of them derive from ValueError, and their messages say what to try.
 """
 
 from collections.abc import Iterator
@@ -40,25 +40,25 @@ class MissingExtra(ModuleNotFoundError, BadOption):
 
 
 def missing_extra(package: str, extra: str) -> MissingExtra:
-    """Return the error for an optional package that is not installed; its message names
-    the extra that installs it.
+    """Return the error for an optional package that is not installed.
+
+    Its message names the extra that installs the package.
     """
     from pathlib import Path
 
+    where = f'"cavity[{extra}]"'
     clone = Path(__file__).parents[2]
     if (clone / "pyproject.toml").exists():
         where = f"-e '{clone}[{extra}]'"
-    else:
-        where = f'"cavity[{extra}]"'
-    return MissingExtra(
-        f"{package} is not installed: pip install {where}", name=package
-    )
+    message = f"{package} is not installed: pip install {where}"
+    return MissingExtra(message, name=package)
 
 
 @contextmanager
 def as_bad_input() -> Iterator[None]:
-    """Turn errors of NumPy and scikit-learn about data into BadInput, which also has
-    the type that scikit-learn expects.
+    """Turn errors of NumPy and scikit-learn about data into BadInput.
+
+    It also has the type that scikit-learn expects.
     """
     try:
         yield
@@ -72,10 +72,13 @@ def as_bad_input() -> Iterator[None]:
 
 @contextmanager
 def name_in_errors(name: object, kind: type[CavityError] = BadInput) -> Iterator[None]:
-    """Let errors of a kind begin with the name of a file or an argument, unless they
-    have it already.
+    """Let errors of a kind begin with the name of a file or an argument.
+
+    Errors that have the name already stay as they are.
     """
     try:
         yield
     except kind as error:
-        raise error if str(name) in str(error) else kind(f"{name}: {error}") from error
+        if str(name) in str(error):
+            raise
+        raise kind(f"{name}: {error}") from error

@@ -1,6 +1,6 @@
 """Kernels (covariance functions) and their registry.
 
-Each class has its own hyper-parameters, or all classes share them.
+Classes have hyper-parameters of their own or share them.
 """
 
 from cavity.engine.kernels.base import Kernel, KernelLike, Product, Sum

@@ -1,6 +1,4 @@
-"""Likelihoods: moments for training, probabilities for prediction, and one registry of
-all of them.
-"""
+"""Likelihoods (moments for training, probabilities for prediction), and a registry."""
 
 from cavity.engine.likelihoods.base import Latents, Likelihood, Moments
 from cavity.engine.likelihoods.gaussian import Committee, Gaussian

@@ -1,6 +1,6 @@
-"""Inference methods as objects: `GPClassifier(method=REP(epsilon=0.05))`.
+"""Inference methods with options, such as `GPClassifier(method=REP(epsilon=0.05))`.
 
-Their names stand for their defaults.
+A method given by name has its default options.
 """
 
 from cavity.fitting.options.classification_methods import (

@@ -177,8 +177,29 @@ def test_scores_of_training_rows_and_of_weighted_rows_come_with_a_note(
     done = run(
         "report", folder / "m", folder / "test.csv", "--out", tmp_path / "r.html"
     )
-    said = "every row counts once: the weights in column 'w' are not used"
-    assert (
-        said in done.stderr
-        and said[1:].replace("'", "&#39;") in (tmp_path / "r.html").read_text()
+    assert "does not use the weights in column 'w'" in done.stderr
+    said = "The weights in column &#39;w&#39; are not used"
+    assert said in (tmp_path / "r.html").read_text()
+
+
+def test_names_of_classes_stay_unique_when_they_are_cut(tmp_path):
+    """Two classes with the same beginning are never printed under one name."""
+    kinds = ("subtropical depression", "subtropical storm", "hurricane", "wave")
+    rows = [f"{i % 4 + i / 200},{kinds[i % 4]}\n" for i in range(80)]
+    (tmp_path / "storms.csv").write_text("x,status\n" + "".join(rows))
+    fit = (
+        "fit",
+        tmp_path / "storms.csv",
+        "--target",
+        "status",
+        "--out",
+        tmp_path / "m",
     )
+    assert run(*fit, *QUICK).exit_code == 0
+    shown = run("evaluate", tmp_path / "m", tmp_path / "storms.csv").stdout
+    scores, confusion = shown.split("\n\n")[1:]
+    for table in (scores, confusion):
+        names = [re.split(r"  +", line)[0] for line in table.splitlines()[1:]]
+        assert len({*names}) == 4 and {"hurricane", "wave"} < {*names}
+        assert "subtropical s…" in names and "subtropical d…" in names
+    assert "subtropical s…" in confusion.splitlines()[0]

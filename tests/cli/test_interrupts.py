@@ -66,7 +66,7 @@ def test_an_interrupt_saves_the_model_as_it_stands_and_ends_with_its_code(
     [
         "cavity.common.files.os.fsync",
         "cavity.fitting.results.extract_model",
-        "cavity.fitting.judging.estimate_quality",
+        "cavity.fitting.held_out.estimate_quality",
     ],
 )
 def test_a_signal_after_training_does_not_lose_the_model(
@@ -197,7 +197,7 @@ def test_an_interrupt_before_training_saves_nothing_and_does_not_promise_to(
     assert (
         done.exit_code == 130
         and "before a first model existed" in done.stderr
-        and "stopping: if there is a model" in done.stderr
+        and "stopping: if a model exists so far" in done.stderr
         and not (tmp_path / "m").exists()
     )
     monkeypatch.setattr(fitting, "open_table", interrupt)

@@ -213,6 +213,12 @@ def test_a_model_that_python_fitted_on_a_frame_predicts_raw_files(tmp_path):
         tmp_path / "p.csv",
     )
     assert done.exit_code == 0 and "'new' (40 cells)" in done.output
+    rows = tmp_path / "one.csv"
+    frame.head(1).assign(new=1).to_csv(rows, index=False)
+    single = run(
+        "predict", tmp_path / "m.cavity", rows, "--out", tmp_path / "one-p.csv"
+    )
+    assert single.exit_code == 0 and "'new' (1 cell)" in single.output
     found = pd.read_csv(tmp_path / "p.csv")[["p_small", "p_tall"]].to_numpy()
     np.testing.assert_allclose(found, clf.predict_proba(frame), rtol=1e-9)
     one = asked(

@@ -186,7 +186,7 @@ def test_a_clone_has_the_same_parameters_and_representation(name):
     assert KERNELS.holds(kernel) and KERNELS[type(kernel).__name__] is type(kernel)
 
 
-# --- draws of the prior -----------------------------------------------------------------
+# --- draws of the prior ---------------------------------------------------------------
 class UnitVectors(np.random.RandomState):
     """Draws the unit vectors, so that Σ f fᵀ over all draws is the covariance."""
 

@@ -1,4 +1,7 @@
-"""Quadratic bounds of the logistic likelihood: the review's formulas, and what they are worth beside the exact average."""
+"""Quadratic bounds of the logistic likelihood.
+
+They follow the formulas of the review, and are compared with the exact average.
+"""
 
 import numpy as np
 import pytest
@@ -178,7 +181,10 @@ def test_the_gradient_of_the_taylor_expansion_is_that_at_fixed_points_of_expansi
 
 
 def test_the_better_bound_is_the_larger():
-    """At equal hyper-parameters: Jaakkola's below the average itself, and the q of the three beside each other."""
+    """At equal hyper-parameters Jaakkola's bound is below the exact average.
+
+    Probabilities of the three are close.
+    """
     fixed = {
         "kernel": RBF(LENGTHSCALE, VARIANCE),
         "n_inducing": 10,

@@ -1,4 +1,7 @@
-"""Sparse-spectrum features: their limit is the kernel, and with them every model is a linear one on explicit features."""
+"""Sparse-spectrum features.
+
+Their limit is the kernel, and every model with them is linear in explicit features.
+"""
 
 from dataclasses import replace
 
@@ -60,26 +63,27 @@ def classifier(C, method="ep", **options):
     )
 
 
-# --- the features -----------------------------------------------------------------------------------------
+# --- the features ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kernel", [RBF, Matern12, Matern32, Matern52])
 def test_products_of_features_approach_the_kernel_at_monte_carlos_rate(kernel):
-    """The error is a mean of H bounded terms: below 5 of its standard errors for every H, and a tenth for 100 times H."""
+    """The error is a mean of H bounded terms.
+
+    It stays below 5 of its standard errors, and 100 times H has a tenth of it.
+    """
     X = np.random.default_rng(1).normal(size=(12, 2))
     covariance = kernel([0.8, 1.7], 2.0)
     covariance.bind(1, Columns(np.zeros(2), np.ones(2), 1.0))
     exact = covariance.full(torch.tensor(X)[None])[0].detach().numpy()
     size = []
     for H in (100, 10_000):
-        omega = draw_frequencies(covariance, 2 * H, 1, 2, np.random.default_rng(2))[
-            0, :H
-        ] / [0.8, 1.7]
-        phi = features(omega, 2.0, X)
+        rng = np.random.default_rng(2)
+        drawn = draw_frequencies(covariance, 2 * H, 1, 2, rng)
+        phi = features(drawn[0, :H] / [0.8, 1.7], 2.0, X)
         error = np.abs(phi @ phi.T - exact)
-        assert error.max() < 5 * 2.0 / np.sqrt(
-            2 * H
-        )  # a cosine's variance is at most ½ where its mean is 0
+        # a cosine's variance is at most ½ where its mean is 0
+        assert error.max() < 5 * 2.0 / np.sqrt(2 * H)
         size.append(np.sqrt((error**2).mean()))
     assert 0.04 < size[1] / size[0] < 0.25
 
@@ -117,7 +121,7 @@ def test_the_projection_has_these_features_and_no_residual_but_the_noise(shared)
     assert distinct == (1 if shared else 3)
 
 
-# --- regression -------------------------------------------------------------------------------------------
+# --- regression -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kernel", [RBF, Matern32])
@@ -157,7 +161,7 @@ def test_regression_is_bayesian_linear_regression_on_the_features(kernel, weight
         )
 
 
-# --- classification ---------------------------------------------------------------------------------------
+# --- classification -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", ["ep", "sep"])
@@ -237,7 +241,7 @@ def test_more_rows_by_partial_fit():
     assert model.frequencies_.shape == (3, 6, 2) and model.score(X, y) > 0.5
 
 
-# --- a citizen of the library -----------------------------------------------------------------------------
+# --- a citizen of the library ---------------------------------------------------------
 
 
 @pytest.mark.parametrize("kernel", [None, Matern32()])

@@ -13,13 +13,14 @@ import cavity
 from cavity import GPClassifier
 from cavity.engine.training import loop
 from cavity.errors import BadOption, NotPositiveDefinite
-from cavity.fitting import folds
+from cavity.fitting import folds, judges
 from cavity.fitting import left_out as leave_one_out
 from cavity.fitting.left_out import choose_sample
 from cavity.fitting.options import nest, policy
 from cavity.fitting.options.plan import TableSize
 from cavity.pool import boosting, members
-from cavity.pool.pool import Pool, fit_temperature
+from cavity.pool.pool import Pool
+from cavity.pool.weights import fit_temperature
 from cavity.prediction.predict import predict_log_proba
 from cavity.tables.table import Table
 from support import without_warnings
@@ -55,9 +56,9 @@ def calibrated(easy):
 @pytest.fixture
 def judged(monkeypatch):
     """What held-out rows the fits of a test were judged by."""
-    found, judge = [], folds.judge_rows
+    found, judge = [], judges.judge_rows
     monkeypatch.setattr(
-        folds, "judge_rows", lambda held, *r: found.append(held) or judge(held, *r)
+        judges, "judge_rows", lambda held, *r: found.append(held) or judge(held, *r)
     )
     return found
 
@@ -88,8 +89,8 @@ def test_the_estimate_scores_rows_with_weights_that_did_not_see_them(easy, judge
     loss = 0.0
     for i in range(3):
         mine, rest = held.part == i, held.part != i
-        w = fit_temperature(held.logs[0][rest], held.y[rest], held.weight[rest])
-        log_p = w * held.logs[0][mine]
+        w = fit_temperature(held.log_proba[0][rest], held.y[rest], held.weight[rest])
+        log_p = w * held.log_proba[0][mine]
         log_p -= np.log(np.exp(log_p).sum(1, keepdims=True))
         loss -= log_p[np.arange(mine.sum()), held.y[mine]].sum()
     assert fitted.estimate_.log_loss == pytest.approx(loss / len(held.y))
@@ -161,7 +162,7 @@ def test_members_that_do_not_count_are_not_fitted_again(table, monkeypatch):
     weights = lambda parts, *_: np.array(
         [1.0, *(0.3 if j == 1 else 0.01 for j in range(1, len(parts)))]
     )
-    monkeypatch.setattr("cavity.fitting.judging.fit_weights", weights)
+    monkeypatch.setattr("cavity.fitting.held_out.fit_weights", weights)
     fits = {
         kind: 0 for kind in (members.Frequencies, members.Boosting, members.Forests)
     }
@@ -191,7 +192,7 @@ def test_held_out_rows_choose_the_rounds_of_boosting():
             for part in (slice(800), slice(800, None))
         )
         _, again = members.Boosting(0.1, 0).fit(
-            rows, members.Columns.first(8), held, lambda: math.inf
+            rows, members.TreeColumns.first(8), held, lambda: math.inf
         )
         rounds.append(again.rounds)
     assert rounds[0] > 50 > 20 > rounds[1]
@@ -234,7 +235,7 @@ def test_boosting_does_not_diverge_where_rules_decide_and_a_class_is_rare():
     y[X[:, 0] >= np.sort(X[:2000, 0])[-5]] = 5
     rows = members.MemberRows(X[:2000], y[:2000], None, 6)
     boosting, _ = members.Boosting(0.1, 0, rounds=50).fit(
-        rows, members.Columns.first(4), None, lambda: math.inf
+        rows, members.TreeColumns.first(4), None, lambda: math.inf
     )
     assert log_loss(y[2000:], np.exp(boosting.log_proba(X[2000:]))) < 0.1
 
@@ -273,7 +274,7 @@ def test_a_cell_beyond_float32_is_fitted_and_predicted(table, cell):
 def test_members_may_be_your_own(table):
     X, y, _, _ = table
     fitted = model(ensemble=[HistGradientBoostingClassifier(max_iter=5)]).fit(X, y)
-    assert fitted.plan_.calibration.pools and len(fitted.ensemble_weights_) <= 2
+    assert fitted.plan_.members.pools and len(fitted.ensemble_weights_) <= 2
     forest = ExtraTreesClassifier(
         5, random_state=0
     )  # iterable, though it is a single classifier
@@ -291,7 +292,7 @@ def test_members_may_be_your_own(table):
 @pytest.mark.usefixtures("few_trees")
 def test_an_ensemble_that_is_named_is_never_ignored(table):
     X, y, _, _ = table
-    plan = model(effort="fast", ensemble="trees").fit(X, y).plan_.calibration
+    plan = model(effort="fast", ensemble="trees").fit(X, y).plan_.members
     assert plan.trees and plan.rate and not plan.linear
     with pytest.raises(BadOption, match="memory"):
         model(ensemble="trees").fit([(X, y)])

@@ -1,4 +1,9 @@
-"""A citizen of scikit-learn: pipelines, searches, routing, frames, labels of any kind."""
+"""A citizen of scikit-learn: pipelines, searches, routing, subclasses, frames, labels
+of any kind.
+"""
+
+import pickle
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -11,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.fixes import parse_version
 
-from cavity import BadOption, GPClassifier, GPRegressor
+from cavity import BadOption, GPClassifier, GPRegressor, load
 from cavity.fitting.options import nest
 from cavity.kernels import RBF
 
@@ -114,6 +119,63 @@ def test_a_learnt_kernel_starts_another_model(three):
     assert again.log_marginal_likelihood_ == pytest.approx(
         first.log_marginal_likelihood_, abs=0.2
     )
+
+
+# ---------------------------------------------------------------- subclasses
+class Renamed(GPClassifier):
+    """All arguments of GPClassifier."""
+
+
+class Small(GPClassifier):
+    """Some arguments are fixed."""
+
+    def __init__(self, n_inducing=8, random_state=0):
+        super().__init__(
+            "ep", n_inducing=n_inducing, max_epochs=5, random_state=random_state
+        )
+
+
+class SmallRegressor(GPRegressor):
+    """Some arguments are fixed."""
+
+    def __init__(self, n_inducing=8):
+        super().__init__("vi", n_inducing=n_inducing, max_epochs=5, random_state=0)
+
+
+@dataclass(eq=False, repr=False)
+class Extended(GPClassifier):
+    """One argument more."""
+
+    note: str = "mine"
+
+
+OPTIONS = {"n_inducing": 8, "max_epochs": 5, "random_state": 0}
+SUBCLASSES = [
+    (Renamed("ep", **OPTIONS), GPClassifier("ep", **OPTIONS)),
+    (Small(), GPClassifier("ep", **OPTIONS)),
+    (Extended("ep", **OPTIONS), GPClassifier("ep", **OPTIONS)),
+    (SmallRegressor(), GPRegressor("vi", **OPTIONS)),
+]
+
+
+@pytest.mark.parametrize(
+    ("own", "plain"), SUBCLASSES, ids=[type(own).__name__ for own, _ in SUBCLASSES]
+)
+def test_a_subclass_fits_as_the_class_with_its_arguments(own, plain, three, tmp_path):
+    X, y, new = three
+    expected = plain.fit(X, y).predict(new)
+    fitted = clone(own).fit(X, y)
+    np.testing.assert_array_equal(fitted.predict(new), expected)
+    np.testing.assert_array_equal(
+        pickle.loads(pickle.dumps(fitted)).predict(new), expected
+    )
+
+    fitted.save(tmp_path / "own.cavity")
+    loaded = load(tmp_path / "own.cavity")
+    np.testing.assert_array_equal(loaded.predict(new), expected)
+    assert loaded.get_params(deep=False) == plain.get_params(deep=False)
+
+    assert clone(own).set_params(n_inducing=5).fit(X, y).n_inducing == 5
 
 
 # ---------------------------------------------------------------- frames

@@ -39,7 +39,9 @@ def test_errors_know_of_the_losses_that_few_rows_do_not_show(copies):
     for _ in range(400):
         y = rng.binomial(1, 0.02, 40).repeat(copies)
         log_p, ones = np.tile(logs, (len(y), 1)), np.ones(len(y))
-        found = estimate_quality(log_p, y, ones, np.full(2, 0.5), "", "held out", unit)
+        found = estimate_quality(
+            log_p, y, ones, np.full(2, 0.5), "", "held out", unit=unit
+        )
         covered.append(abs(found.log_loss - true) < 2 * found.standard_error)
     assert 0.94 < np.mean(covered)
     assert found.standard_error < 0.25

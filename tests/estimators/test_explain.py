@@ -124,7 +124,7 @@ def test_columns_of_a_group_are_shuffled_together():
 def test_wrong_groups_say_what_is_wrong(fitted):
     clf, table, labels = fitted
     for groups, kind, words in (
-        ("all", BadOption, "must be columns"),
+        ("all", BadOption, "must be a dict of columns"),
         ({"a": ["signal", "sgnal"]}, BadInput, "no column 'sgnal'"),
         ({"a": ["signal"], "b": ["signal"]}, BadInput, "in two groups"),
     ):

@@ -239,7 +239,12 @@ def test_the_importance_of_columns_takes_fewer_rows_with_many_classes(n_classes,
 
     X = rng.normal(size=(150, 8))
     found = compute_importance(
-        X, Features("GPClassifier", 8), predict, information, 1.0, None
+        X,
+        Features("GPClassifier", 8),
+        predict,
+        information,
+        cost=1,
+        relevance=None,
     )
     replaced = sum(
         rows[3:]

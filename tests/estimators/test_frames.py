@@ -129,7 +129,7 @@ FOREIGN = {
 TABLES = {
     "1e308": (
         pd.DataFrame({"a": SIZE / np.abs(SIZE).max() * 1e308}),
-        "column 'a' has numbers too large",
+        "column 'a' has numbers that are too large",
     ),
     "many digits": (
         pd.DataFrame({"a": pd.Series([10**400, 1] * (N // 2), dtype=object)}),
@@ -201,8 +201,8 @@ def test_columns_are_found_by_name_and_what_is_new_is_said_in_one_warning(fitted
         )
     new = FRAME.assign(colour=["mauve", None, *COLOUR[2:]], more=1)
     words = [
-        r"categories that the.*\(1 cells\)",
-        r"missing cells.*\(1 cells\)",
+        r"categories that the.*\(1 cell\)",
+        r"missing cells.*\(1 cell\)",
         r"'more' \(80 cells\)",
     ]
     for table in (new, pa.Table.from_pandas(new)):

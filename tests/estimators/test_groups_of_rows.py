@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 from cavity import GPClassifier, GPRegressor
 from cavity.errors import BadInput, BadOption
-from cavity.fitting import folds, monitoring
+from cavity.fitting import folds, judges, monitoring
 from cavity.fitting.options import nest
 from cavity.methods import GFITC
 from cavity.report.baselines import logistic_log_loss
@@ -46,12 +46,14 @@ def splits(monkeypatch):
     """
     found, judged = [], folds.predict_rows
 
-    def predict_rows(model, members, held, unit, part=None):
-        np.testing.assert_array_equal(unit, held.group)
+    def predict_rows(model, members, held, **named):
+        predicted = judged(model, members, held, **named)
+        np.testing.assert_array_equal(predicted.unit, held.group)
         found.append(set(held.group))
-        return judged(model, members, held, unit, part)
+        return predicted
 
     monkeypatch.setattr(folds, "predict_rows", predict_rows)
+    monkeypatch.setattr(judges, "predict_rows", predict_rows)
     return found
 
 
@@ -184,14 +186,14 @@ def test_rows_held_out_of_a_larger_table_are_whole_groups(splits):
     clf = GPClassifier(effort="fast", n_inducing=10, max_epochs=2, random_state=0).fit(
         X, y, groups=groups
     )
-    assert clf.plan_.calibration.how == "part" and 10 <= len(splits[0]) < 30
+    assert clf.plan_.judging.how == "part" and 10 <= len(splits[0]) < 30
     assert clf.estimate_.rows == 50 * len(splits[0])
 
 
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        (np.zeros(40), "two or more"),
+        (np.zeros(40), "only one group .* at least two"),
         (np.arange(39), "label per row"),
         ([*"ab" * 19, "c", None], "row 39"),
         (np.r_[np.nan, np.arange(39.0)], "row 0"),
@@ -221,4 +223,4 @@ def test_scikit_learn_routes_groups_to_the_fit():
             {"gpclassifier__n_inducing": [5]},
             cv=2,
         ).fit(X, y, groups=groups)
-    assert search.best_estimator_[-1].plan_.calibration.groups == 20
+    assert search.best_estimator_[-1].plan_.judging.groups == 20

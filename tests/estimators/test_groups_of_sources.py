@@ -14,7 +14,7 @@ from sklearn.base import clone
 from cavity import GPClassifier, load
 from cavity.cli import fitting
 from cavity.errors import BadInput
-from cavity.fitting.held_out import choose_apart
+from cavity.fitting.cases import choose_apart
 from cavity.fitting.options import nest, policy
 from cavity.tables.array_sources import Arrays
 from cavity.tables.files.arrow_source import Arrow
@@ -160,7 +160,7 @@ def fit_on_a_rank(folder):
         "memory, no more fits": named.fit(X, y, groups=groups),
     }
     return {
-        name: (m.estimate_, m.plan_.calibration.how, m.predict_proba(X))
+        name: (m.estimate_, m.plan_.judging.how, m.predict_proba(X))
         for name, m in models.items()
     }
 

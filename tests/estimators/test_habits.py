@@ -14,7 +14,7 @@ from sklearn.metrics import log_loss
 
 from cavity import GPClassifier, GPRegressor, Training
 from cavity.errors import BadInput, BadOption
-from cavity.fitting import judging
+from cavity.fitting import held_out
 from cavity.fitting.options import nest
 
 
@@ -145,7 +145,7 @@ def test_a_short_time_limit_leaves_stages_out_and_says_so(table):
 def test_no_temperature_is_fitted_if_only_a_pool_was_asked_for_and_no_member_counts(
     table, monkeypatch
 ):
-    monkeypatch.setattr(judging, "LEAST_WEIGHT", np.inf)
+    monkeypatch.setattr(held_out, "LEAST_WEIGHT", np.inf)
     X, y, X_val, y_val = table
     for more in ({}, {"eval_set": (X_val, y_val)}):
         fitted = model(calibration=None, ensemble="trees").fit(

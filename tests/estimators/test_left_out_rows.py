@@ -12,7 +12,7 @@ from cavity import GPClassifier, Training
 from cavity.fitting.left_out import effective_share
 from cavity.fitting.options import nest
 from cavity.methods import GFITC
-from cavity.pool.pool import fit_temperature
+from cavity.pool.weights import fit_temperature
 from support import slow, toy
 
 

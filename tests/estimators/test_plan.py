@@ -11,7 +11,7 @@ import cavity
 from cavity import GPClassifier, Training
 from cavity.common.progress import forward_stages
 from cavity.fitting.options import policy
-from cavity.fitting.options.plan import Plan, TableSize
+from cavity.fitting.options.plan import FitPlan, TableSize
 from cavity.fitting.options.time_estimate import estimate_seconds, measure_slowness
 from support import toy
 
@@ -26,7 +26,7 @@ def fitted():
 
 
 def test_the_plan_is_what_the_fit_did(fitted):
-    training, calibration = fitted.plan_.training, fitted.plan_.calibration
+    training, calibration = fitted.plan_.training, fitted.plan_.judging
     assert (
         training.n_inducing == fitted.inducing_points_.shape[1] and training.rows == 60
     )
@@ -71,11 +71,11 @@ def test_files_and_pickles_hold_the_plan(fitted, tmp_path):
 
 def test_a_plan_of_another_version_is_left_out(fitted):
     stored = asdict(fitted.plan_)
-    assert Plan.from_json(stored) == fitted.plan_
-    assert Plan.from_json(stored | {"colour": "red"}) is None
-    assert Plan.from_json(stored | {"training": {"rows": 5}}) is None
+    assert FitPlan.from_json(stored) == fitted.plan_
+    assert FitPlan.from_json(stored | {"colour": "red"}) is None
+    assert FitPlan.from_json(stored | {"training": {"rows": 5}}) is None
     assert (
-        Plan.from_json(stored | {"training": stored["training"] | {"rows": "many"}})
+        FitPlan.from_json(stored | {"training": stored["training"] | {"rows": "many"}})
         is None
     )
 
@@ -84,7 +84,7 @@ def test_a_time_limit_is_part_of_the_plan():
     plan = (
         GPClassifier(n_inducing=5, max_epochs=1).fit(*toy(30, 2), time_limit=10).plan_
     )
-    assert 0 < plan.training.max_seconds < 10 and "time_limit 10 s" in str(plan)
+    assert plan.time_limit == 10 and "at most 10 s" in str(plan)
     limited = GPClassifier(
         "ep", n_inducing=5, max_epochs=1, training=Training(max_seconds=7.0)
     )
@@ -124,14 +124,16 @@ def test_the_estimate_grows_with_the_work(fitted):
 def plan_of(effort, size):
     """The plan of a fit to a table of this size in memory."""
     config = GPClassifier(effort=effort, device="cpu")._config()
-    judging = policy.plan_calibration(config, size, in_memory=True)
+    cases = policy.Cases(size, in_memory=True, eval_set=False)
+    judging = policy.plan_judging(config, cases)
     rest = size._replace(
         rows=size.rows - (size.rows // judging.parts if judging.how == "part" else 0)
     )
     seen = rest._replace(rows=policy.count_seen(config, rest))
-    return Plan(
+    return FitPlan(
         training=policy.plan_training(config, seen, policy.count_points(config, rest)),
-        calibration=judging,
+        judging=judging,
+        members=policy.plan_members(config, cases),
     )
 
 
@@ -140,9 +142,9 @@ def test_boosting_is_pooled_where_a_class_fills_one_of_its_leaves(rows, boosts):
     rng = np.random.default_rng(0)
     y = np.arange(3 * rows) % 3
     X = rng.normal(size=(len(y), 2)) + 3 * y[:, None]
-    pool = GPClassifier(random_state=0).fit(X, y).plan_.calibration
+    pool = GPClassifier(random_state=0).fit(X, y).plan_.members
     assert (pool.rate > 0) is boosts and pool.trees and pool.networks
-    given = GPClassifier(random_state=0, ensemble="trees").fit(X, y).plan_.calibration
+    given = GPClassifier(random_state=0, ensemble="trees").fit(X, y).plan_.members
     assert given.rate > 0  # the user asks for trees
 
 

@@ -95,7 +95,7 @@ def test_a_pickle_predicts_the_same_bits_and_a_clone_fits_the_same_model(method)
     ("y", "words"),
     [
         (None, "requires y"),
-        (Y[:-1], "X has 40 rows and y has 39"),
+        (Y[:-1], "X has 40 rows but y has 39"),
         (np.where(np.arange(40) == 3, np.nan, Y), "y contains NaN"),
         (np.array(["a", "b"] * 20), "use GPClassifier"),
         (Y + 1j, "Complex"),
@@ -185,7 +185,7 @@ def test_one_row_and_rows_at_one_place_are_enough(method):
     [
         (np.where(np.arange(40) < 3, -1.0, 1.0), "3 negative"),
         (np.full(40, np.nan), "NaN"),
-        (np.zeros(40), "not all 0|every sample_weight is zero"),
+        (np.zeros(40), "not all 0|sample_weight is zero for every row"),
         (np.ones(39), "one finite number per row"),
         (["a"] * 40, "one finite number per row"),
     ],

@@ -215,7 +215,7 @@ def test_no_more_rows_are_read_at_a_time_than_a_piece(monkeypatch):
         (
             lambda X, y: (Arrays(X, y),),
             {"class_weight": {"red": 0.0}},
-            "filter its rows out",
+            "remove its rows",
         ),
         (lambda X, y: ("table.csv",), {"target": "y"}, "does not exist"),
     ],

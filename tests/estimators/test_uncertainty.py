@@ -86,6 +86,32 @@ def test_rank_for_labeling_is_the_order_of_the_epistemic_part() -> None:
         np.testing.assert_array_equal(clf.rank_for_labeling(X, n=100), order)
 
 
+def test_ranked_rows_stand_for_the_array_of_their_numbers() -> None:
+    ranked = fitted("ep", 3).rank_for_labeling(new_rows(9), 4)
+    assert ranked.shape == ranked.rows.shape == (4,)
+    assert ranked.shape == np.shape(ranked)
+
+    for dtype in (None, np.float32):
+        array = np.asarray(ranked, dtype=dtype)
+        np.testing.assert_array_equal(array, ranked.rows)
+        assert array.dtype == (dtype or np.int64)
+
+    copied = np.array(ranked)
+    copied[:] = -1
+    assert (ranked.rows >= 0).all()
+
+
+@pytest.mark.skipif(
+    np.lib.NumpyVersion(np.__version__) < "2.0.0", reason="older asarray has no copy="
+)
+def test_ranked_rows_refuse_an_array_without_the_copy_that_it_needs() -> None:
+    ranked = fitted("ep", 3).rank_for_labeling(new_rows(9), 4)
+    assert np.shares_memory(np.asarray(ranked, copy=False), ranked.rows)
+    assert not np.shares_memory(np.asarray(ranked, copy=True), ranked.rows)
+    with pytest.raises(ValueError, match="copy"):
+        np.asarray(ranked, dtype=np.float32, copy=False)
+
+
 @pytest.mark.parametrize("n", [0, -1, 2.5, "all"])
 def test_rank_for_labeling_needs_a_whole_number(n) -> None:
     with pytest.raises(BadOption, match="n="):

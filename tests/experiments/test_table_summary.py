@@ -125,7 +125,7 @@ def test_a_fit_that_fails_is_recorded_and_tried_again(folder, capsys) -> None:
 
 @pytest.mark.parametrize("member", table_fits.MEMBERS)
 def test_a_pool_without_a_member_has_all_others(member, monkeypatch) -> None:
-    from cavity.fitting import classification
+    from cavity.fitting import planning
     from cavity.pool import members
 
     recipes = (
@@ -135,9 +135,9 @@ def test_a_pool_without_a_member_has_all_others(member, monkeypatch) -> None:
         members.Networks,
         members.Forests,
     )
-    monkeypatch.setattr(classification, "make_members", lambda: list(recipes))
+    monkeypatch.setattr(planning, "make_members", lambda: list(recipes))
     table_fits.Ours(f"default-{member}")
-    left = [recipe.name for recipe in classification.make_members()]
+    left = [recipe.name for recipe in planning.make_members()]
     assert {recipe.name for recipe in recipes} - set(left) == {
         table_fits.MEMBERS[member]
     }

@@ -20,7 +20,6 @@ import torch  # noqa: F401  # before instrumentation, which would take minutes o
 
 with atheris.instrument_imports(include=["cavity"]):
     import cavity
-    import cavity.estimators
 
 from fuzz.corpus import make_folder, start
 

@@ -1,11 +1,12 @@
-"""Greedy choice of an active set, inverses written out.   [thesis 4.1.2, algorithm 3]"""
+"""Greedy choice of an active set, inverses written out. [thesis 4.1.2, algorithm 3]"""
 
 import numpy as np
 
 
 def largest_conditional_variance(k, U, M, first):
-    """Rows of U: `first`, then M − 1 times the one whose variance given the chosen is
-    largest, k(u, u) − k(u, I) k(I, I)⁻¹ k(I, u).
+    """Choose M rows of U: `first`, then those of largest variance given the others.
+
+    The variance is k(u, u) − k(u, I) k(I, I)⁻¹ k(I, u).
     """
     chosen = [first]
     while len(chosen) < M:

@@ -65,7 +65,9 @@ def fitted(kind: str, path) -> Sample:
     with without_warnings():
         model.fit(X, y * 1.5 if kind in ("regressor", "committee") else y)
         if kind == "networks":
-            networks = next(train_networks(X, y, None, 1 + int(y.max()), 2, 0, 300))[1]
+            networks = next(
+                train_networks(X, y, None, 1 + int(y.max()), count=2, seed=0, steps=300)
+            )[1]
             pool = Pool(0.5, (networks,), (0.5,))
             model._result = model._result._replace(
                 model=model._fitted._replace(pool=pool)

@@ -6,9 +6,9 @@ import torch
 
 import cavity
 from cavity import BadInput, BadOption, GPClassifier, callbacks
+from cavity.callbacks import Callback
 from cavity.common.ranks import Local
 from cavity.engine import processes
-from cavity.callbacks import Callback
 from cavity.engine.inference import Engine
 from cavity.fitting.options import nest
 from support import toy, without_warnings

@@ -19,7 +19,7 @@ def draw(n_classes):
 
 
 def train(X, y, weight=None):
-    return next(train_networks(X, y, weight, 3, 2, 0, 300))[1]
+    return next(train_networks(X, y, weight, 3, count=2, seed=0, steps=300))[1]
 
 
 def score(layers, z):
@@ -71,7 +71,7 @@ def test_training_takes_the_steps_of_adamw(n_classes):
 
 def test_the_mean_of_the_scores_counts():
     X, y = draw(3)
-    _, found = next(train_networks(X, y, None, 1 + y.max(), 2, 0, 30))
+    _, found = next(train_networks(X, y, None, 1 + y.max(), count=2, seed=0, steps=30))
     z = torch.from_numpy(((X - X.mean(0)) / X.std(0)).astype(np.float32))
     mean = score([torch.from_numpy(part) for part in found[3:]], z).mean(0)
     np.testing.assert_allclose(
@@ -93,11 +93,11 @@ def test_more_steps_go_on_where_fewer_ended():
     choose the number.
     """
     X, y = draw(3)
-    stages = train_networks(X, y, None, 3, 2, 0, 10)
+    stages = train_networks(X, y, None, 3, count=2, seed=0, steps=10)
     grown = dict(islice(stages, 3))
     assert list(grown) == [10, 20, 40]
     for steps, network in grown.items():
-        taken, alone = next(train_networks(X, y, None, 3, 2, 0, steps))
+        taken, alone = next(train_networks(X, y, None, 3, count=2, seed=0, steps=steps))
         assert taken == steps
         for ours, theirs in zip(network, alone, strict=True):
             np.testing.assert_array_equal(ours, theirs)
@@ -143,7 +143,7 @@ def test_more_columns_than_rows_are_as_few_as_the_rows_span():
     y = (X[:, 0] > 0).astype(np.int64)
     new = rng.normal(size=(50, 41))
     few, many = (
-        next(train_networks(part, y, None, 2, 2, 0, 300))[1]
+        next(train_networks(part, y, None, 2, count=2, seed=0, steps=300))[1]
         for part in (X, np.tile(X, 100))
     )
     np.testing.assert_allclose(

@@ -5,7 +5,8 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
-from cavity.pool.pool import TEMPERATURE_PENALTY, Pool, fit_temperature, fit_weights
+from cavity.pool.pool import Pool
+from cavity.pool.weights import TEMPERATURE_PENALTY, fit_temperature, fit_weights
 
 NO_VAR = np.empty((0, 0))  # only a gate reads it
 

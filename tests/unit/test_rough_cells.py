@@ -186,7 +186,7 @@ def test_numbers_are_read_as_people_write_them(name):
         prepare.transform({"x": ["3", "about 3"]}, notes)[1], [0.0]
     )
     assert (
-        notes["column 'x' has texts that are not numbers; they are taken as missing"]
+        notes["column 'x' has texts that are not numbers; they are treated as missing"]
         == 1
     )
 

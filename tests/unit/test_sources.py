@@ -478,7 +478,7 @@ def test_columns_from_moments_are_the_columns():
     var = np.average((T - mean) ** 2, axis=0, weights=W)
     exact = summarize(T, W, np.random.default_rng(0))
     ours = from_moments(
-        T.min(0), T.max(0), mean, np.sqrt(var), T, W, np.random.default_rng(0)
+        T.min(0), T.max(0), mean, np.sqrt(var), T, W, rng=np.random.default_rng(0)
     )
     for found in (ours, exact):  # constant columns have no lengthscale of their own
         np.testing.assert_array_equal(

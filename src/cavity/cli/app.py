@@ -9,7 +9,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -37,20 +37,16 @@ def _flag(name: str, about: str) -> Any:
 
 
 Texts = list[str] | None
-HIDDEN = Option(hidden=True)  # flags that docs/cli.md describes
+HIDDEN = Option(hidden=True)  # described in docs/cli.md
+MOST_BYTES = 2 << 20
 Data = Annotated[str, Argument(metavar="DATA", show_default=False, hidden=True)]
 ModelFile = Annotated[str, Argument(metavar="MODEL", show_default=False, hidden=True)]
-Target = Annotated[
-    Text, _option("Column of the labels (default: as in training).", "COL")
-]
-Weight = Annotated[
-    Text, _option("Column of the weights (default: as in training).", "COL")
-]
+AS_TRAINED = "(default: as in training)."
+Target = Annotated[Text, _option(f"Column of the labels {AS_TRAINED}", "COL")]
+Weight = Annotated[Text, _option(f"Column of the weights {AS_TRAINED}", "COL")]
 Group = Annotated[
     Text,
-    _option(
-        "Column of groups, which intervals count (default: as in training).", "COL"
-    ),
+    _option(f"Column of groups, each counted once in intervals {AS_TRAINED}", "COL"),
 ]
 Json = Annotated[bool, _flag("json", "Print one JSON object instead of text.")]
 Quiet = Annotated[bool, _flag("quiet", "Print only errors.")]
@@ -58,7 +54,7 @@ Device = Annotated[Text, _option("Device: auto, cpu, cuda or cuda:1.", "NAME")]
 
 
 def _share(device: Device = None, as_json: Json = False, quiet: Quiet = False) -> None:
-    """Declare options that most commands end with."""
+    """Declare the last options of most commands."""
 
 
 def _command(
@@ -67,12 +63,12 @@ def _command(
     module: str = "",
     shared: tuple[str, ...] = ("device", "as_json", "quiet"),
 ) -> Callable[[Callable[..., None]], Any]:
-    """Add a command to the program: what the list of commands says of it, and an
-    example for its help (decorator).
+    """Add a command to the program, with a line for the list of commands (decorator).
 
-    With a module, the decorated function only declares options: the one of the same
-    name in that module does the work. It is imported when the command runs, and gets
-    the options by their names, with a terminal for --json and --quiet.
+    With a module, the decorated function only declares options, and the function of the
+    same name in that module does the work. The module is imported when the command
+    runs. The function gets the options by their names, and a terminal in place of
+    --json and --quiet.
     """
 
     def add(declared: Callable[..., None]) -> Any:
@@ -82,16 +78,13 @@ def _command(
             work = declared
             if module:
                 work = getattr(import_module(f"cavity.cli.{module}"), declared.__name__)
-                given["terminal"] = Terminal(
-                    given.pop("as_json", False), given.pop("quiet", False)
-                )
+                as_json = given.pop("as_json", False)
+                given["terminal"] = Terminal(as_json, given.pop("quiet", False))
             work(**given)
 
-        own, last = (inspect.signature(f, eval_str=True) for f in (declared, _share))
-        options = [
-            *own.parameters.values(),
-            *(last.parameters[name] for name in shared),
-        ]
+        own = inspect.signature(declared, eval_str=True)
+        last = inspect.signature(_share, eval_str=True).parameters
+        options = [*own.parameters.values(), *(last[name] for name in shared)]
         run.__signature__ = own.replace(parameters=options)  # type: ignore[attr-defined]
         epilog = f"Example: cavity {example}" if example else None
         return app.command(short_help=about, epilog=epilog)(handle_errors(run))
@@ -100,8 +93,9 @@ def _command(
 
 
 def _check_files(given: dict[str, Any]) -> None:
-    """Check that files exist, and that models are not tables, before loading torch,
-    which takes seconds; stores answer later.
+    """Check that files exist, and that models are not tables.
+
+    This comes before torch is loaded, which takes seconds. Stores answer later.
     """
     for name in ("model", "other", "data", "background"):
         path = given.get(name)
@@ -109,25 +103,24 @@ def _check_files(given: dict[str, Any]) -> None:
             continue
         if not path or not Path(path).exists():
             raise BadInput(f"file or folder {path!r} does not exist.")
-        suffix = PurePath(path).suffix.lower()
-        if (
-            name in ("model", "other")
-            and suffix not in ("", ".cavity")
-            and Path(path).is_file()
-        ):
-            from cavity.tables.files.table_files import FILE_KINDS
+        if name in ("model", "other") and _is_table(Path(path)):
+            hint = "."
+            if given.get("data") is not None:
+                hint = ": did you swap the arguments?"
+            raise BadInput(f"{path} is a table, not a model{hint}")
 
-            with Path(path).open("rb") as file:
-                is_model = (
-                    file.read(9)[8:] == b"{"
-                )  # JSON after its length, as in every safetensors file
-            if suffix in FILE_KINDS and not is_model:
-                swapped = (
-                    ": did you swap the arguments?"
-                    if given.get("data") is not None
-                    else "."
-                )
-                raise BadInput(f"{path} is a table, not a model{swapped}")
+
+def _is_table(path: Path) -> bool:
+    """Whether a file has the suffix of a table, and is not a model all the same."""
+    suffix = path.suffix.lower()
+    if suffix in ("", ".cavity") or not path.is_file():
+        return False
+    from cavity.tables.files.table_files import FILE_KINDS
+
+    with path.open("rb") as file:
+        start = file.read(9)
+    is_model = start[8:] == b"{"  # safetensors: eight bytes of length, then JSON
+    return suffix in FILE_KINDS and not is_model
 
 
 def _print_version(asked: bool) -> None:
@@ -157,14 +150,17 @@ def fit(
     data: Data,
     target: Annotated[Text, _option("Column of the labels.", "COL")] = None,
     out: Annotated[
-        Text, _option("Model file (default: DATA with .cavity, here).", "MODEL")
+        Text, _option("Model file (default: named after DATA).", "MODEL")
     ] = None,
     ignore: Annotated[
         Texts, _option("Column to ignore; may be repeated.", "COL")
     ] = None,
     group: Annotated[Text, HIDDEN] = None,
     regression: Annotated[
-        bool, _flag("regression", "Predict a number (default: for many values).")
+        bool,
+        _flag(
+            "regression", "Predict a number (default if the target has many values)."
+        ),
     ] = False,
     config: Annotated[
         Path | None, _option("File of settings; flags override it.", "TOML")
@@ -199,15 +195,14 @@ def fit(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train on DATA (.csv, .parquet, a folder, a URI) and save the model.
-
-    Example: cavity fit birds.csv --target species
+    """Train on DATA (.csv, .parquet, a folder, a URI) and save the model. Example:
+    cavity fit birds.csv --target species
     """
     from cavity.cli import settings
 
     others = ("data", "config", "as_json", "quiet")
     flags = {name: value for name, value in ctx.params.items() if name not in others}
-    chosen = settings.read(flags, config, data)  # its errors need not wait for torch
+    chosen = settings.read(flags, config, data)  # before torch: errors come at once
     from cavity.cli import fitting
 
     fitting.run(data, chosen, Terminal(as_json, quiet))
@@ -231,10 +226,12 @@ def predict(
         bool, _flag("uncertainty", "Add total, aleatoric and epistemic entropy.")
     ] = False,
     novelty: Annotated[
-        bool, _flag("novelty", "Add how unlike the training rows a row is, 0 to 1.")
+        bool, _flag("novelty", "Add how unlike the training rows each row is, 0 to 1.")
     ] = False,
 ) -> None:
-    """Predict the rows of DATA: the label and one probability per class, or mean, std
+    """Predict the rows of DATA.
+
+    A classifier writes the label and one probability per class, a regressor mean, std
     and a 95% interval.
     """
 
@@ -251,8 +248,9 @@ def evaluate(
     weight: Weight = None,
     group: Group = None,
 ) -> None:
-    """Score predictions on DATA, which has labels: overall, per class and against a
-    baseline, with 95% intervals.
+    """Score predictions on the labelled rows of DATA.
+
+    Scores are overall, per class and against a baseline, with 95% intervals.
     """
 
 
@@ -269,8 +267,9 @@ def compare(
     weight: Weight = None,
     group: Group = None,
 ) -> None:
-    """Compare two classifiers, MODEL and OTHER, on DATA, which has labels, and say
-    whether the difference may be noise.
+    """Compare two classifiers, MODEL and OTHER, on the labelled rows of DATA.
+
+    The verdict says whether the difference may be noise.
     """
 
 
@@ -285,7 +284,7 @@ def explain(
     row: Annotated[
         list[int] | None,
         _option(
-            "Number of a row, from 1; may be repeated (default: the first 5).",
+            "Row number, from 1; may be repeated (default: the first 5).",
             "N",
             min=1,
         ),
@@ -294,8 +293,9 @@ def explain(
         Text, _option("Table to compare the rows with (default: DATA).", "DATA")
     ] = None,
 ) -> None:
-    """Tell what moves the predictions of rows of DATA: each cell, compared with the
-    cells of 50 other rows.
+    """Show how each cell moves the prediction of its row.
+
+    Cells are compared with the cells of 50 other rows.
     """
 
 
@@ -313,7 +313,7 @@ def report(
     target: Target = None,
     rows: Annotated[int, _option("Sample at most this many rows.", "N", min=1)] = 2000,
 ) -> None:
-    """Write a self-contained HTML report on MODEL and, if given, on the rows of DATA."""
+    """Write a self-contained HTML report on MODEL, and on the rows of DATA if given."""
 
 
 @_command(
@@ -346,10 +346,10 @@ def serve(
     ] = 8000,
     host: Annotated[str, _option("Address to listen on.", "NAME")] = "127.0.0.1",
     allowed_host: Annotated[
-        Texts, _option("Host name to answer, too; may be repeated.", "NAME")
+        Texts, _option("Additional host name to answer; may be repeated.", "NAME")
     ] = None,
     health_port: Annotated[
-        int | None, _option("Port of its own for /health.", "N", min=1, max=65535)
+        int | None, _option("Separate port for /health.", "N", min=1, max=65535)
     ] = None,
     workers: Annotated[
         int, _option("Processes, each with its own copy of the model.", "N", min=1)
@@ -357,8 +357,9 @@ def serve(
     most_rows: Annotated[
         int, _option("Maximum rows per request.", "N", min=1)
     ] = 10_000,
-    most_bytes: Annotated[int, _option("Maximum bytes per request.", "N", min=1)] = 2
-    << 20,
+    most_bytes: Annotated[
+        int, _option("Maximum bytes per request.", "N", min=1)
+    ] = MOST_BYTES,
     most_waiting: Annotated[
         int, _option("Maximum rows in the queue.", "N", min=1)
     ] = 50_000,
@@ -369,8 +370,9 @@ def serve(
         int, _option("Seconds to finish requests when stopped.", "S", min=1)
     ] = 10,
 ) -> None:
-    """Serve MODEL over HTTP: a page to try it at /, and /predict, /schema, /health,
-    /metrics. CAVITY_TOKEN sets a token.
+    """Serve MODEL over HTTP: a page to try it at /, and /predict for programs.
+
+    /schema, /health and /metrics describe the server. CAVITY_TOKEN sets a token.
     """
 
 

@@ -29,39 +29,37 @@ def info(model: str, terminal: Terminal) -> None:
     terminal.say(format_pairs(_list_lines(found), indent=0))
     if found["columns"] is not None:
         terminal.say("columns")
-        terminal.say(
-            format_pairs(
-                [(name_column(name), what) for name, what in found["columns"].items()]
-            )
-        )
-    ranked = found.get("importance") or found["relevance"]
+        columns = found["columns"].items()
+        terminal.say(format_pairs([(name_column(name), how) for name, how in columns]))
+
+    ranked = found.get("importance")
+    unit = "change of predictions in nats"
+    if not ranked:
+        ranked = found["relevance"]
+        unit = "share by lengthscale"
     if ranked is not None:
-        order = sorted(ranked.items(), key=lambda item: -item[1])[:MAX_FEATURES]
-        unit = (
-            "change of predictions in nats"
-            if found.get("importance")
-            else "share by lengthscale"
-        )
         terminal.say(f"most important columns ({unit})")
+        order = sorted(ranked, key=lambda name: -ranked[name])[:MAX_FEATURES]
         named = [
-            (name_column(name), f"{value:.2f}") for name, value in order if value > 0
+            (name_column(name), f"{ranked[name]:.2f}")
+            for name in order
+            if ranked[name] > 0
         ]
         terminal.say(format_pairs(named))
 
 
 def _list_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
-    lines = [
-        ("model", f"{found['model']} ({max(1, round(found['bytes'] / 1000))} kB)"),
-        *list_facts(found),
-    ]
+    size = max(1, round(found["bytes"] / 1000))
+    lines = [("model", f"{found['model']} ({size} kB)"), *list_facts(found)]
     trained = found["training"]
     if "data" in trained:
-        with_seed = f"seed {trained['seed']}, cavity {trained['cavity']}"
-        lines.append(
-            ("trained on", f"{trained['data']}, {trained['rows']} rows, {with_seed}")
-        )
+        origin = f"seed {trained['seed']}, cavity {trained['cavity']}"
+        text = f"{trained['data']}, {trained['rows']} rows, {origin}"
+        lines.append(("trained on", text))
     if found["target"] is not None:
-        lost = trained.get("unlabelled")
-        unused = f" ({lost} rows without a label were not used)" if lost else ""
-        lines.append(("target", found["target"] + unused))
+        target = found["target"]
+        unlabelled = trained.get("unlabelled")
+        if unlabelled:
+            target += f" ({unlabelled} rows without a label were not used)"
+        lines.append(("target", target))
     return lines

@@ -17,9 +17,9 @@ from cavity.errors import BadInput
 from cavity.explain.contributions import Contributions
 from cavity.tables.files.table_files import open_table
 
-FIRST_ROWS = 5  # that are explained if none are asked for
-BACKGROUND = 50  # rows whose cells are put into a row
-SHOWN = 6  # columns of a row in the text
+FIRST_ROWS = 5  # explained by default
+BACKGROUND = 50  # rows whose cells replace the cells of a row
+SHOWN = 6  # columns per row in the text
 
 
 def explain(
@@ -38,8 +38,8 @@ def explain(
     )
     if others.total < 2:
         raise BadInput(
-            f"{background or data} has a single row, but a row is compared with "
-            f"others: give them with --background."
+            f"{background or data} has only one row, but cells are compared with "
+            f"other rows: give a table of them with --background."
         )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -54,13 +54,15 @@ def explain(
         _describe_row(found, i, number)
         for i, number in enumerate(chosen.numbers.tolist())
     ]
-    unit = "units of the target"
+    unit = "target"
+    said = "units of the target"
     if found.classes is not None:
-        unit = f"nats. {TERMS['contribution'].meaning}"
-    terminal.say("\n".join([*map(_format_row, rows), f"Contributions are in {unit}"]))
-    terminal.print_result(
-        {"unit": "target" if found.classes is None else "nats", "rows": rows}
-    )
+        unit = "nats"
+        said = f"nats. {TERMS['contribution'].meaning}"
+    for row_found in rows:
+        terminal.say(_format_row(row_found))
+    terminal.say(f"Contributions are in {said}")
+    terminal.print_result({"unit": unit, "rows": rows})
 
 
 def _describe_row(found: Contributions, i: int, number: int) -> dict[str, Any]:
@@ -71,11 +73,9 @@ def _describe_row(found: Contributions, i: int, number: int) -> dict[str, Any]:
         best = int(found.prediction[i].argmax())
         row["label"] = format_label(found.classes[best])
         row["probability"] = float(np.exp(found.prediction[i, best]))
-    for name, values in (
-        ("contributions", found.of_prediction()),
-        ("cells", found.values),
-    ):
-        row[name] = dict(zip(found.names, values[i].tolist(), strict=True))
+    moves = found.of_prediction()[i].tolist()
+    row["contributions"] = dict(zip(found.names, moves, strict=True))
+    row["cells"] = dict(zip(found.names, found.values[i].tolist(), strict=True))
     return row
 
 
@@ -84,10 +84,9 @@ def _format_row(row: dict[str, Any]) -> str:
         head = f"{row['mean']:.4g}"
     else:
         head = f"{row['label']} ({row['probability']:.3f})"
-    moved = sorted(row["contributions"].items(), key=lambda item: -abs(item[1]))[:SHOWN]
-    lines = [
-        f"  {value:+.3f}  {name} = {row['cells'][name]}"
-        for name, value in moved
-        if value
-    ]
-    return "\n".join([f"row {row['row']}: {head}", *lines])
+    moved = row["contributions"]
+    lines = [f"row {row['row']}: {head}"]
+    for name in sorted(moved, key=lambda name: -abs(moved[name]))[:SHOWN]:
+        if moved[name]:
+            lines.append(f"  {moved[name]:+.3f}  {name} = {row['cells'][name]}")
+    return "\n".join(lines)

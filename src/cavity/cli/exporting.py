@@ -25,20 +25,19 @@ def export(
     opened = Model.open(model)
     fitted = opened.classifier
     write_onnx(fitted, onnx, dtype=dtype, novelty=novelty)
+    outputs = "mean and std"
     if hasattr(fitted, "classes_"):
-        names = ["label", "probabilities"]
-    else:
-        names = ["mean", "std"]
-    outputs = " and ".join([*names, *(["novelty"] if novelty else [])])
-    prepare = getattr(fitted, "preparation_", None)
+        outputs = "label and probabilities"
+    if novelty:
+        outputs += " and novelty"
+
+    columns = None
     inputs = f"input X (n, {opened.features.n})"
+    prepare = getattr(fitted, "preparation_", None)
     if prepare is not None:
-        inputs = (
-            f"inputs {list_names([repr(name) for name in prepare.inputs])}, each (n, 1)"
-        )
+        columns = list(prepare.inputs)
+        inputs = f"inputs {list_names(list(map(repr, columns)))}, each (n, 1)"
         if any(isinstance(column, Date) for column in prepare.columns_):
             terminal.note("the graph takes dates as numbers of days since 1970-01-01")
     terminal.say(f"Wrote {onnx}: {inputs}, outputs {outputs}")
-    terminal.print_result(
-        {"out": onnx, "columns": None if prepare is None else list(prepare.inputs)}
-    )
+    terminal.print_result({"out": onnx, "columns": columns})

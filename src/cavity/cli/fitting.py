@@ -1,4 +1,4 @@
-"""`cavity fit`: inspect the columns, train, save the model, and say how good it is."""
+"""`cavity fit`: inspect the columns, train, save the model, and report its quality."""
 
 from __future__ import annotations
 
@@ -49,20 +49,19 @@ from cavity.tables.files.text_files import explain_errors
 from cavity.tables.validation import Prepared
 
 IN_MEMORY = 256 << 20  # bytes of features; larger tables are read again in every pass
-REPORTED = (
+REPORTED = (  # entries of the notes that --json prints
     "rows",
     "seconds",
     "logistic_log_loss",
     "few_rows",
     "warnings",
     "interrupted",
-)  # of the notes
-# warnings that the command prints and the file keeps
-SHOWN = (RuntimeWarning, UserWarning)
+)
+SHOWN = (RuntimeWarning, UserWarning)  # printed, and kept in the file
 
 
 class InspectedTable(NamedTuple):
-    """Table after the first pass, which made its preparation."""
+    """Table after the first pass, which learnt its preparation."""
 
     file: TableFile
     prepare: Preparation
@@ -90,35 +89,31 @@ def inspect_table(
             count += chunk.table.num_rows
             yield chunk
 
-    ignore = [*settings.ignore, *filter(None, (settings.weight, settings.group))]
+    kind = "number" if settings.regression else "auto"
     with name_in_errors(file.path):
         prepare = Preparation(
             target=settings.target,
-            ignore=ignore,
-            kinds={
-                settings.target: "number" if settings.regression else "auto",
-                **settings.columns,
-            },
+            ignore=[*settings.ignore, *filter(None, (settings.weight, settings.group))],
+            kinds={settings.target: kind, **settings.columns},
             strict=settings.strict,
         ).fit_batches(count_rows())
     terminal.say(
         f"{data}: {count} rows, {len(file.names)} columns, target {settings.target!r}"
     )
-    terminal.say(
-        format_pairs([(name_column(name), what) for name, what in prepare.describe()])
-    )
+    columns = prepare.describe()
+    terminal.say(format_pairs([(name_column(name), how) for name, how in columns]))
     for note in file.notes:
         terminal.note(note)
-    assert prepare.target_ is not None
-    if prepare.target_.number and not settings.regression:
+    target = prepare.target_
+    assert target is not None
+    if target.number and not settings.regression:
         terminal.note(
             "the target has many values, so this is a regression; if its whole numbers "
-            "are classes, "
-            f"{advise_classes(settings.target)}"
+            f"are classes, {advise_classes(settings.target)}"
         )
-    if prepare.target_.missing:
-        terminal.note(f"{prepare.target_.missing} rows without a label are not used")
-        count -= prepare.target_.missing
+    if target.missing:
+        terminal.note(f"{target.missing} rows without a label are not used")
+        count -= target.missing
     return InspectedTable(file, prepare, count)
 
 
@@ -129,7 +124,7 @@ def read_rows(
     weight: Text = None,
     group: Text = None,
 ) -> LabelledRows:
-    """Read the rows with a label."""
+    """Read the labelled rows of a table."""
     rows = TableRows(file, prepare, weight, group)
     check_columns(prepare, file.names, file.path)
     absent = next((name for name in rows.columns if name not in file.names), None)
@@ -142,7 +137,8 @@ def read_rows(
     if not any(len(part.y) for part in parts):
         raise BadInput(f"{file.path} has no rows.")
     joined: Any = (
-        None if c[0] is None else np.concatenate(c) for c in zip(*parts, strict=True)
+        None if column[0] is None else np.concatenate(column)
+        for column in zip(*parts, strict=True)
     )
     return LabelledRows(*joined)
 
@@ -152,15 +148,10 @@ def make_model(settings: Settings, terminal: Terminal, regression: bool) -> Any:
     known = list_arguments(kind)
     other = next((name for name in settings.arguments if name not in known), None)
     if other is not None:
-        task, flag = (
-            ("regression", "")
-            if regression
-            else ("classification", ", or add --regression")
-        )
-        raise BadOption(
-            f"{other} is not an argument of {kind.__name__}, for {task}: leave it "
-            f"out{flag}."
-        )
+        remedy = "remove it"
+        if not regression:
+            remedy += ", or add --regression"
+        raise BadOption(f"{other} is not an argument of {kind.__name__}: {remedy}.")
     model = kind(**nest(**settings.arguments), verbose=int(terminal.shows_bars))
     check_arguments(model)
     return model
@@ -171,18 +162,13 @@ def run(data: str | Path, settings: Settings, terminal: Terminal) -> None:
     check_out(settings.out, data, settings.validation)
     checkpoint = settings.arguments.get("checkpoint")
     if checkpoint is not None:
-        check_out(
-            checkpoint,
-            data,
-            settings.validation,
-            flag="--checkpoint",
-            example="run.ckpt",
-        )
+        inputs = (data, settings.validation)
+        check_out(checkpoint, *inputs, flag="--checkpoint", example="run.ckpt")
         if Path(checkpoint) == settings.out:
             raise BadOption(
                 f"--checkpoint {checkpoint} is also --out: choose another name."
             )
-    # before the table is read: it refuses wrong options
+    # wrong options are refused before the table is read
     model = make_model(settings, terminal, settings.regression)
     cpu = str(model.device).startswith("cpu")
     if "RANK" in os.environ:
@@ -193,9 +179,8 @@ def run(data: str | Path, settings: Settings, terminal: Terminal) -> None:
             if table.is_regression:
                 model = make_model(settings, terminal, True)
                 if "method" not in settings.arguments:
-                    model.set_params(
-                        method=choose_regression_method(table.rows, table.fits_memory)
-                    )
+                    method = choose_regression_method(table.rows, table.fits_memory)
+                    model.set_params(method=method)
             _train(model, table, settings, terminal, interrupts)
     finally:
         distributed.leave()
@@ -210,8 +195,10 @@ def _train(
 ) -> None:
     begun = time.perf_counter()
     stopped = 0
-    saved = f"if there is a model so far, it is saved to {settings.out}"
-    interrupts.announcement = f"stopping: {saved}; interrupt again to quit"
+    interrupts.announcement = (
+        f"stopping: if a model exists so far, it is saved to {settings.out}; interrupt "
+        f"again to quit"
+    )
     more: dict[str, Any] = {"time_limit": settings.time_limit}
     if settings.validation is not None:
         held = read_rows(open_table(settings.validation), table.prepare, terminal)
@@ -221,8 +208,7 @@ def _train(
         found: dict[str, Any] = {}
         try:
             found = _fit(model, table, settings, more, terminal)
-            # inside `try`: no moment is left in which an interrupt loses the model
-            interrupts.hold()
+            interrupts.hold()  # inside `try`, so that no interrupt loses the model
         except KeyboardInterrupt as stop:
             stopped = exit_code(stop)
             if not hasattr(model, "_fitted"):
@@ -231,27 +217,31 @@ def _train(
                     stopped,
                 ) from None
             skip_importance(model)
+    said = {str(w.message) for w in caught if issubclass(w.category, SHOWN)}
+    target = table.prepare.target_
     model.notes_ = {
         "data": str(table.file.path),
         "rows": table.rows,
-        "unlabelled": table.prepare.target_.missing if table.prepare.target_ else 0,
+        "unlabelled": target.missing if target else 0,
         "seconds": round(time.perf_counter() - begun, 3),
         "seed": settings.seed,
         "weight": settings.weight,
         "group": settings.group,
         "cavity": __version__,
-        "warnings": sorted(
-            {str(w.message) for w in caught if issubclass(w.category, SHOWN)}
-        ),
+        "warnings": sorted(said),
         "interrupted": bool(stopped),
-    } | found
-    estimate = getattr(model, "estimate_", None)  # the file has it, too
+        **found,
+    }
+    estimate = getattr(model, "estimate_", None)
     if terminal.rank == 0:
         model.save(settings.out)
     _report(model, settings, terminal, estimate)
     if stopped or interrupts.stopped:
-        said = f"interrupted; saved the model after {model.n_epochs_} epochs to {settings.out}."
-        raise fail(said, stopped or interrupts.stopped)
+        raise fail(
+            f"interrupted; saved the model after {model.n_epochs_} epochs to "
+            f"{settings.out}.",
+            stopped or interrupts.stopped,
+        )
 
 
 def _fit(
@@ -261,8 +251,9 @@ def _fit(
     more: dict[str, Any],
     terminal: Terminal,
 ) -> dict[str, Any]:
-    """Fit the model (`more`: other arguments of `fit`); return what a report says of a
-    table in memory: baselines, rare classes.
+    """Fit the model; `more`: other arguments of `fit`.
+
+    Return what the notes say about a table in memory: baseline and rare classes.
     """
     prepare = table.prepare
     if settings.group is not None and table.is_regression:
@@ -276,40 +267,53 @@ def _fit(
         silent = forward_stages(terminal.say)
     with name_in_errors(table.file.path), silent:
         if table.fits_memory:
-            X, y, weight, group = read_rows(
-                table.file, prepare, terminal, settings.weight, settings.group
-            )
-            classes, rows = np.unique(y, return_counts=True)
-            if y.dtype.kind == "i" and len(classes) > MANY_VALUES:
-                said = (
-                    f"each of the {len(classes)} whole numbers of the target is a class"
-                )
-                terminal.note(f"{said}; --regression predicts the number")
-            if group is not None:
-                more["groups"] = group
-            model.fit(Prepared(X, prepare), y, sample_weight=weight, **more)
-            if table.is_regression:
-                return {}
-            few = {
-                format_label(c): int(n)
-                for c, n in zip(classes, rows, strict=True)
-                if n < FEW_ROWS
-            }
-            logistic = logistic_log_loss(X, y, weight, settings.seed, group)
-            return {"logistic_log_loss": logistic, "few_rows": few}
-        if read_training(model.training).validation_fraction is not None:
-            raise BadOption(
-                "--validation-fraction needs a table that fits in memory, but this one "
-                "is read in pieces: give a separate table, "
-                'validation = "FILE" in the file of --config.'
-            )
-        with explain_errors(
-            table.file.path, (OSError, import_pyarrow().ArrowException)
-        ):
-            model.fit(
-                TableRows(table.file, prepare, settings.weight, settings.group), **more
-            )
-    return {}
+            return _fit_in_memory(model, table, settings, more, terminal)
+        _fit_in_pieces(model, table, settings, more)
+        return {}
+
+
+def _fit_in_memory(
+    model: Any,
+    table: InspectedTable,
+    settings: Settings,
+    more: dict[str, Any],
+    terminal: Terminal,
+) -> dict[str, Any]:
+    X, y, weight, group = read_rows(
+        table.file, table.prepare, terminal, settings.weight, settings.group
+    )
+    classes, rows = np.unique(y, return_counts=True)
+    if y.dtype.kind == "i" and len(classes) > MANY_VALUES:
+        terminal.note(
+            f"each of the {len(classes)} whole numbers of the target is a class; "
+            f"--regression predicts the number"
+        )
+    if group is not None:
+        more["groups"] = group
+    model.fit(Prepared(X, table.prepare), y, sample_weight=weight, **more)
+    if table.is_regression:
+        return {}
+    few = {
+        format_label(label): int(n)
+        for label, n in zip(classes, rows, strict=True)
+        if n < FEW_ROWS
+    }
+    logistic = logistic_log_loss(X, y, weight, settings.seed, group)
+    return {"logistic_log_loss": logistic, "few_rows": few}
+
+
+def _fit_in_pieces(
+    model: Any, table: InspectedTable, settings: Settings, more: dict[str, Any]
+) -> None:
+    if read_training(model.training).validation_fraction is not None:
+        raise BadOption(
+            "--validation-fraction needs a table that fits in memory, but this one is "
+            "read in pieces: give a separate table, "
+            'validation = "FILE" in the file of --config.'
+        )
+    rows = TableRows(table.file, table.prepare, settings.weight, settings.group)
+    with explain_errors(table.file.path, (OSError, import_pyarrow().ArrowException)):
+        model.fit(rows, **more)
 
 
 def _report(
@@ -325,41 +329,30 @@ def _report(
     if terminal.rank == 0:
         size = settings.out.stat().st_size
     classes = getattr(model, "classes_", np.empty(0)).tolist()
-    if model.history_:
-        last = model.history_[-1]
-    else:
-        last = {}
-    held = ""
-    if "validation_nll" in last:
-        held = f"; validation NLL {last['validation_nll']:.4f}"
     value = float(model.log_marginal_likelihood_)
     evidence = None if math.isnan(value) else value
+    task = f"regression, method {model.method}"
+    points = f"{view_fit(model).model.Z.shape[-2]} inducing points"
+    if classes:
+        task = f"{len(classes)} classes"
+        points += " per class"
+    held = ""
+    if model.history_ and "validation_nll" in model.history_[-1]:
+        held = f"; validation NLL {model.history_[-1]['validation_nll']:.4f}"
     terminal.say(
-        f"Trained in {notes['seconds']:.1f} s: "
-        + (
-            f"{len(classes)} classes, "
-            if classes
-            else f"regression, method {model.method}, "
-        )
-        + f"{view_fit(model).model.Z.shape[-2]} inducing "
-        f"points{' per class' if classes else ''}, "
-        f"{model.n_epochs_} epochs, {view_fit(model).evidence_name} "
-        f"{format_evidence(evidence)}{held}"
+        f"Trained in {notes['seconds']:.1f} s: {task}, {points}, {model.n_epochs_} "
+        f"epochs, {view_fit(model).evidence_name} {format_evidence(evidence)}{held}"
     )
     figures: dict[str, Any] | None = None
     if estimate is not None:
         terminal.say(str(estimate))
-        figures = {
-            name: value
-            for name, value in estimate._asdict().items()
-            if name != "scores"
-        }
+        figures = estimate._asdict()
+        figures.pop("scores", None)
     logistic = notes.get("logistic_log_loss")
     if isinstance(estimate, Estimate) and logistic is not None:
-        worse = logistic <= estimate.log_loss
-        simpler = (
-            ", at least as good, and simpler: compare both on new rows" if worse else ""
-        )
+        simpler = ""
+        if logistic <= estimate.log_loss:
+            simpler = ", at least as good, and simpler: compare both on new rows"
         terminal.say(
             f"Logistic regression has a log loss of {format_loss(logistic)}{simpler}."
         )
@@ -391,10 +384,9 @@ def _find_class_warnings(
             f"{names}"
         )
     if isinstance(estimate, Estimate) and estimate.never_predicted:
-        names = list_names(
-            [repr(format_label(model.classes_[c])) for c in estimate.never_predicted]
-        )
+        labels = [format_label(model.classes_[c]) for c in estimate.never_predicted]
         found.append(
-            f"classes that are never predicted for rows of the training table: {names}"
+            f"classes that are never predicted for rows of the training table: "
+            f"{list_names(list(map(repr, labels)))}"
         )
     return found

@@ -1,6 +1,4 @@
-"""Rows of a table for a saved model: which columns hold labels and weights, and the
-rows that have them.
-"""
+"""Rows of a table for a saved model, with their labels, weights and groups."""
 
 from __future__ import annotations
 
@@ -38,23 +36,24 @@ class RowsOfChunk(NamedTuple):
     """Rows of a chunk that have a label and a weight."""
 
     chunk: Chunk
-    places: Any  # of the rows in the chunk
+    places: Any  # row numbers in the chunk, from 0
     X: Any  # prepared
-    y: Any  # numbers of classes, or targets; zeros if nothing is asked for
+    y: Any  # numbers of classes, or targets; zeros without a target column
     weight: Any
-    group: Any = None  # labels of rows that belong together
+    group: Any = None  # the same label for rows that belong together
 
 
 class Sample(NamedTuple):
     X: Any  # raw rows, or prepared ones if the model has no preparation
     y: Any | None  # labels or targets
-    numbers: Any  # of the rows in the file, from 1; None without a file
-    total: int  # number of all rows
+    numbers: Any  # row numbers in the file, from 1; None without a file
+    total: int  # rows that the sample was drawn from
 
 
 class Reservoir:
-    """A random sample of at most `most` rows, in file order; a column is an array or an
-    Arrow table.
+    """A random sample of at most `most` rows, in file order.
+
+    A column is an array or an Arrow table.
     """
 
     def __init__(self, most: int) -> None:
@@ -77,8 +76,9 @@ class Reservoir:
     def _thin(self) -> tuple[Any, ...]:
         """Join the parts, and keep the rows with the smallest random numbers."""
         columns = [_join(parts) for parts in zip(*self._parts, strict=True)]
-        if len(columns[-1]) > self.most:
-            chosen = np.sort(np.argpartition(columns[-1], self.most)[: self.most])
+        *_, draws = columns
+        if len(draws) > self.most:
+            chosen = np.sort(np.argpartition(draws, self.most)[: self.most])
             columns = [
                 c[chosen] if isinstance(c, np.ndarray) else c.take(chosen)
                 for c in columns
@@ -88,10 +88,8 @@ class Reservoir:
 
 def _join(parts: tuple[Any, ...]) -> Any:
     if isinstance(parts[0], np.ndarray):
-        join = np.concatenate
-    else:
-        join = import_pyarrow().concat_tables
-    return join(parts)
+        return np.concatenate(parts)
+    return import_pyarrow().concat_tables(parts)
 
 
 def check_column(file: TableFile, name: str | None, what: str) -> None:
@@ -103,13 +101,14 @@ def check_column(file: TableFile, name: str | None, what: str) -> None:
 def find_roles(
     model: Model, file: TableFile, target: Text, weight: Text, group: Text
 ) -> Roles:
-    """Return the columns asked for, or those of the training; weights and groups only
-    if the file has them.
+    """Return the columns that the flags name, or else the columns of the training.
+
+    Weights and groups of the training are used only if the file has them.
     """
     target = target or model.target
     if target is None:
         raise BadOption(
-            "the model does not store the name of its target: name the column with "
+            "the model does not store the name of its target column: give it with "
             "--target."
         )
     check_column(file, target, "labels: name it with --target")
@@ -120,7 +119,7 @@ def find_roles(
 
 
 def find_stored(model: Model, file: TableFile, role: str) -> Text:
-    """Return the column that had a role in the training, if the file has it."""
+    """Return the column that had this role in the training, if the file has it."""
     stored: Text = getattr(model.classifier, "notes_", {}).get(role)
     return stored if stored in file.names else None
 
@@ -128,22 +127,21 @@ def find_stored(model: Model, file: TableFile, role: str) -> Text:
 def read_model_rows(
     model: Model, file: TableFile, roles: Roles, notes: Counter[str], terminal: Terminal
 ) -> Iterator[RowsOfChunk]:
-    """Yield the rows with a label and a positive weight, or all without a target;
-    `notes` counts odd cells, printed at the end.
+    """Yield the rows with a label and a positive weight; without a target, all rows.
+
+    `notes` counts odd cells; they are printed at the end.
     """
     target, weight, group = roles
     prepare = model.choose_preparation(file, target or model.target)
     unlabelled = total = 0
     for chunk in read_chunks(file, [*prepare.inputs, *filter(None, roles)], terminal):
         n = chunk.table.num_rows
-        if target is None:
-            y = np.zeros(n)
-            known = np.full(n, True)
-        else:
+        y = np.zeros(n)
+        known = np.full(n, True)
+        if target is not None:
             y, known = _read_truth(model, chunk, target)
-        if weight is None:
-            w = np.ones(n)
-        else:
+        w = np.ones(n)
+        if weight is not None:
             w = read_weights(chunk, weight)
         unlabelled += int((~known).sum())
         places = np.flatnonzero(known & (w > 0))
@@ -155,13 +153,11 @@ def read_model_rows(
                 g = read_group(chunk, group)[places]
             yield RowsOfChunk(chunk, places, X, y[places], w[places], g)
     if not total:
-        lacking = (
-            " with a label"
-            if unlabelled
-            else " with a positive weight"
-            if weight
-            else ""
-        )
+        lacking = ""
+        if unlabelled:
+            lacking = " with a label"
+        elif weight:
+            lacking = " with a positive weight"
         raise BadInput(f"{file.path} has no rows{lacking}.")
     report_notes(notes, terminal, file, unlabelled)
 
@@ -169,47 +165,41 @@ def read_model_rows(
 def sample_rows(
     model: Model, file: TableFile, target: Text, most: int, terminal: Terminal
 ) -> Sample:
-    """Sample at most `most` rows: those with a label, if `target` is a column of
-    labels.
-    """
+    """Sample at most `most` rows, or labelled rows if there is a target column."""
     kept = Reservoir(most)
     prepare = model.choose_preparation(file, target or model.target)
     for part in read_model_rows(model, file, Roles(target), Counter(), terminal):
         cells = part.chunk.table.select(prepare.inputs).take(part.places)
         kept.add(cells, part.y, part.chunk.first + part.places + 1)
     cells, y, numbers = kept.columns
-    if target is None:
-        labels = None
-    elif model.classes is None:
-        labels = y
-    else:
-        labels = model.classes[y]
+    labels = None
+    if target is not None:
+        labels = y if model.classes is None else model.classes[y]
     return Sample(_as_rows(model, prepare, cells), labels, numbers, kept.total)
 
 
 def select_rows(
     model: Model, file: TableFile, numbers: list[int], must: bool
 ) -> Sample:
-    """Read rows by their numbers in the file, from 1; `must`: the file has to have them
-    all.
+    """Read rows by their numbers in the file, from 1.
+
+    `must`: raise an error if the file lacks one of them.
     """
     prepare = model.choose_preparation(file, model.target)
     parts = []
     found = list[int]()
     for chunk in file.chunks(list(prepare.inputs)):
-        here = [
-            n for n in numbers if chunk.first < n <= chunk.first + chunk.table.num_rows
-        ]
-        parts.append(chunk.table.take(np.array(here, dtype=np.int64) - chunk.first - 1))
+        first = chunk.first
+        here = [n for n in numbers if first < n <= first + chunk.table.num_rows]
+        parts.append(chunk.table.take(np.array(here, dtype=np.int64) - first - 1))
         found += here
         if len(found) == len(numbers):
             break
     absent = [n for n in numbers if n not in found]
     if not found or (must and absent):
         raise BadInput(f"{file.path} has no row {absent[0]}.")
-    return Sample(
-        _as_rows(model, prepare, _join(tuple(parts))), None, np.array(found), len(found)
-    )
+    rows = _as_rows(model, prepare, _join(tuple(parts)))
+    return Sample(rows, None, np.array(found), len(found))
 
 
 def _as_rows(model: Model, prepare: Any, cells: Any) -> Any:
@@ -219,16 +209,14 @@ def _as_rows(model: Model, prepare: Any, cells: Any) -> Any:
 
 
 def _read_truth(model: Model, chunk: Chunk, target: str) -> tuple[Any, Any]:
-    """Read the numbers of the classes, or a regressor's targets, and which rows have a
-    label.
-    """
+    """Read the class numbers, or a regressor's targets, and which rows have a label."""
     cells = get_column(chunk.table, target)
     if model.classes is None:
         trained = model.prepare.target_
-        value, lacks = to_numbers(
-            cells, target, chunk.first, trained.style if trained else None
-        )
+        style = trained.style if trained else None
+        value, lacks = to_numbers(cells, target, chunk.first, style)
         return value, ~lacks
+
     names = {name: i for i, name in enumerate(model.labels)}
     places = {_normalise_label(name): i for name, i in names.items()} | names
     y = np.full(len(cells), -1)
@@ -237,15 +225,17 @@ def _read_truth(model: Model, chunk: Chunk, target: str) -> tuple[Any, Any]:
             continue
         place = places.get(label, places.get(_normalise_label(label)))
         if place is None:
-            said = f"row {chunk.first + row + 1} of {chunk.where} has the label {label!r:.60}"
             known = list_names(list(map(repr, names)))
-            raise BadInput(f"{said}, which is not a class of the model ({known}).")
+            raise BadInput(
+                f"row {chunk.first + row + 1} of {chunk.where} has the label "
+                f"{label!r:.60}, which is not a class of the model ({known})."
+            )
         y[row] = place
     return y, y >= 0
 
 
 def _normalise_label(label: str) -> str:
-    """Normalise different spellings of a label: 2.0 and 2, True and true."""
+    """Give equal labels one spelling: 2.0 and 2, True and true."""
     if label.lower() in ("true", "false"):
         return label.lower()
     return re.sub(r"\A([+-]?\d+)\.0*\Z", r"\1", label)

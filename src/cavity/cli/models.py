@@ -1,4 +1,4 @@
-"""Models of the command line: their columns and their predictions."""
+"""Saved models as commands see them: columns and predictions."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from cavity.tables.validation import Prepared
 
 
 class Extras(NamedTuple):
-    """What a prediction has on request."""
+    """Optional parts of a prediction."""
 
     uncertainty: bool = False  # entropies of a classifier
     novelty: bool = False
 
 
 class Predictor:
-    """What a model file holds, with the preparation of its columns.
+    """A fitted model with the preparation of its columns.
 
     It needs neither torch nor scikit-learn.
     """
@@ -44,22 +44,21 @@ class Predictor:
         self.result = result
         self.features = result.features
         self.classes = result.classes
-        if self.classes is None:
-            self.labels = []
-        else:
+        self.labels = list[str]()
+        if self.classes is not None:
             self.labels = [format_label(c) for c in self.classes]
         self.prepare = self.features.encoder
         self.has_names = self.features.names is not None
         self.target = self.features.target
 
     def expect_rows(self, n: int) -> None:
-        """Predict by triangular solves if there are so few rows that matrices to
-        replace them would take longer.
+        """Choose how to predict about n rows.
+
+        Triangular solves are faster for few rows, precomputed matrices for many.
         """
         model = self.result.model
-        self.result = self.result._replace(
-            model=model._replace(by_solves=n < model.mean.shape[1])
-        )
+        model = model._replace(by_solves=n < model.mean.shape[1])
+        self.result = self.result._replace(model=model)
 
     def choose_preparation(self, file: TableFile, target: str | None) -> ColumnEncoder:
         """Return the preparation for a file.
@@ -73,13 +72,15 @@ class Predictor:
         if len(names) != self.features.n:
             raise BadInput(
                 f"{file.path} has {len(names)} columns, but the model has "
-                f"{self.features.n} without names: give the same in order."
+                f"{self.features.n} without names: give the same columns in order."
             )
         return leave_unchanged(names)
 
     def predict(self, X: Any, extras: Extras) -> dict[str, Any]:
-        """Predict prepared rows: `probabilities`, [n C], and entropies in nats, or the
-        numbers of a new value; extras, [n].
+        """Predict prepared rows.
+
+        Classifiers give `probabilities`, [n C], and entropies in nats, regressors mean,
+        std and 95% interval of a new value; all others are [n].
         """
         if self.classes is None:
             mean, std = self.predict_targets(X)
@@ -91,27 +92,24 @@ class Predictor:
                 found |= Uncertainty(*self._predict(X, predict_uncertainty))._asdict()
         if extras.novelty:
             novelty = find_novelty(self.result.novelty)
-            found["novelty"] = self._predict(
-                X, partial(predict_novelty, novelty=novelty)
-            )[0]
+            predict = partial(predict_novelty, novelty=novelty)
+            (found["novelty"],) = self._predict(X, predict)
         return found
 
     def predict_log_proba(self, X: Any) -> Any:
         """Return logarithms of the class probabilities of prepared rows, [n C]."""
-        return self._predict(X, predict_log_proba)[0]
+        (log_p,) = self._predict(X, predict_log_proba)
+        return log_p
 
     def predict_targets(self, X: Any) -> tuple[Any, Any]:
         """Return mean and standard deviation of new values, each [n]."""
         result = self.result
-        noise = target_noise(self.result.model)
-        rows = result.rows
-        residual = result.predicts_residual
         predict = partial(
             predict_targets,
-            rows=rows,
-            with_residual=residual,
+            rows=result.rows,
+            with_residual=result.predicts_residual,
             units=result.units,
-            noise=noise,
+            noise=target_noise(result.model),
         )
         mean, std = self._predict(X, predict)
         return mean, std

@@ -1,5 +1,6 @@
-"""Checks of the files that commands write, before the work begins: a result must never
-replace what it was made from.
+"""Checks of the files that commands write, before the work begins.
+
+A result must never replace a file that it was made from.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ def check_out(
     flag: str = "--out",
     example: str = "model.cavity",
 ) -> None:
-    """Refuse an output that cannot be written, is of another kind than `example` by its
-    name, or is one that the command reads.
+    """Check that an output can be written, and that the command does not read it.
+
+    Its name must end as `example` does.
     """
     path = Path(out)
     if is_uri(out):
         raise BadOption(
-            f"{flag} {out}: only rows may be in a store: name a file, and copy it "
-            f"there."
+            f"{flag} {out}: results cannot be written to a store: name a file, and "
+            f"copy it there."
         )
     if path.is_dir():
         raise BadOption(
@@ -40,18 +42,22 @@ def check_out(
         )
     if not os.access(path.parent, os.W_OK):
         raise BadInput(f"{flag} {path}: the folder is not writable.")
-    wanted, found = (PurePath(str(name)).suffix.lower() for name in (example, out))
-    for given in (Path(name) for name in inputs if name is not None):
+    wanted = PurePath(example).suffix.lower()
+    found = path.suffix.lower()
+    for name in inputs:
+        if name is None:
+            continue
+        given = Path(name)
         inside = given.resolve() in path.resolve().parents
-        replaces = path.exists() and given.exists() and (inside or path.samefile(given))
-        if replaces:
+        if path.exists() and given.exists() and (inside or path.samefile(given)):
             raise BadOption(
                 f"{flag} {path} would replace a file that is read: choose another name."
             )
         if inside and found in FORMATS:
             raise BadOption(
-                f"{flag} {path} would be a part of {given} next time: choose another "
-                f"folder."
+                f"{flag} {path} would become a part of the table {given}: choose "
+                f"another folder."
             )
-    if wanted not in FILE_KINDS and found in {*NOT_TABLES, *FILE_KINDS} - {wanted}:
+    others = {*NOT_TABLES, *FILE_KINDS} - {wanted}
+    if wanted not in FILE_KINDS and found in others:
         raise BadOption(f"{flag} {path}: the name must end in {wanted}.")

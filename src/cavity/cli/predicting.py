@@ -18,6 +18,7 @@ from cavity.errors import BadFile, BadInput, BadOption
 from cavity.saving.model_file import read_result
 from cavity.tables.arrow_tables import Chunk, get_column, import_pyarrow
 from cavity.tables.columns.arrow_buffers import from_array
+from cavity.tables.columns.cells import count_cells
 from cavity.tables.columns.encoder import note_new_columns, suggest_column
 from cavity.tables.files.table_files import TableFile, open_table
 
@@ -49,11 +50,9 @@ def predict(
     prepare = predictor.choose_preparation(file, None)
     absent = next((name for name in keep if name not in file.names), None)
     if absent is not None:
-        raise BadInput(
-            f"--keep {absent!r}: {file.path} lacks it; "
-            f"{suggest_column(absent, file.names)}"
-        )
-    notes: Counter[str] = Counter()
+        hint = suggest_column(absent, file.names)
+        raise BadInput(f"--keep {absent!r}: {file.path} lacks it; {hint}")
+    notes = Counter[str]()
     rows = 0
     arrow = import_pyarrow()
 
@@ -63,11 +62,9 @@ def predict(
             if not rows:
                 predictor.expect_rows(chunk.table.num_rows)
             rows += chunk.table.num_rows
-            found = _name_columns(
-                predictor, predictor.predict(prepare.encode(chunk, notes), extras)
-            )
+            found = predictor.predict(prepare.encode(chunk, notes), extras)
             kept = {name: get_column(chunk.table, name) for name in keep}
-            for name, values in found.items():
+            for name, values in _name_columns(predictor, found).items():
                 while name in kept:
                     name = f"predicted {name}"
                 kept[name] = from_array(values)
@@ -108,37 +105,38 @@ def report_notes(
     if unlabelled:
         terminal.note(f"{unlabelled} rows without a label are not used")
     for note, count in notes.items():
-        terminal.note(f"{note} ({count} cells)")
+        terminal.note(f"{note} ({count_cells(count)})")
 
 
 def write_tables(out: str | None, tables: Iterator[Any]) -> None:
-    """Write the parts of a table to stdout (CSV) or to a temporary file, which becomes
-    `out` at the end.
+    """Write the parts of a table to stdout (CSV) or to a file.
+
+    The file is written under a temporary name, and becomes `out` at the end.
     """
     suffix = ".csv"
     if out is not None:
         suffix = PurePath(out).suffix.lower()
-    if suffix not in (".csv", ".parquet", ".pq"):
+    writers = {
+        ".csv": (".csv", "CSVWriter"),
+        ".parquet": (".parquet", "ParquetWriter"),
+        ".pq": (".parquet", "ParquetWriter"),
+    }
+    if suffix not in writers:
         raise BadOption(f"--out {out}: the name must end in .csv or .parquet.")
-    # one of them, since that of Parquet loads slowly
-    if suffix == ".csv":
-        module = "csv"
-        name = "CSVWriter"
-    else:
-        module = "parquet"
-        name = "ParquetWriter"
-    kind = getattr(import_pyarrow(f".{module}"), name)
+    module, name = writers[suffix]  # only one is imported: Parquet loads slowly
+    make_writer = getattr(import_pyarrow(module), name)
     try:
         with nullcontext() if out is None else replacing(out) as part:
             first = next(tables)
-            with kind(
-                sys.stdout.buffer if part is None else str(part), first.schema
-            ) as writer:
+            sink = sys.stdout.buffer if part is None else str(part)
+            with make_writer(sink, first.schema) as writer:
                 for table in chain([first], tables):
                     writer.write_table(table)
     except import_pyarrow().ArrowException as error:
-        said = f"{out or 'stdout'} cannot hold a column of --keep ({error})"
-        raise BadInput(f"{said}: leave it out, or write a .parquet file.") from error
+        raise BadInput(
+            f"{out or 'stdout'} cannot hold a column of --keep ({error}): omit the "
+            f"column, or write a .parquet file."
+        ) from error
     except BrokenPipeError:
         raise  # the reader of stdout has closed it
     except OSError as error:

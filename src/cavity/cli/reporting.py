@@ -31,17 +31,16 @@ def report(
     if data is not None:
         file = open_table(data)
         check_column(file, target, "labels (--target)")
-        target = target or (opened.target if opened.target in file.names else None)
+        if not target and opened.target in file.names:
+            target = opened.target
         found = sample_rows(opened, file, target, rows, terminal)
         seen = found.y is not None and note_training_rows(opened, data, terminal)
         weight = find_stored(opened, file, "weight")
         if weight is not None and found.y is not None:
-            note = (
-                f"Every row counts once: the weights in column {weight!r} are not used."
-            )
+            note = f"The weights in column {weight!r} are not used: rows count equally."
             terminal.note(
-                f"in the report, {note[0].lower()}{note[1:-1]}; they are in `cavity "
-                f"evaluate`"
+                f"the report does not use the weights in column {weight!r}; "
+                f"`cavity evaluate` does"
             )
     with warnings.catch_warnings():
         if data is not None:

@@ -1,5 +1,6 @@
-"""Output and exit codes of the commands: text or JSON on stdout, progress and errors on
-stderr.
+"""Output and exit codes of the commands.
+
+Text or JSON goes to stdout, progress and errors to stderr.
 """
 
 from __future__ import annotations
@@ -32,9 +33,8 @@ EXTRAS = dict.fromkeys(
     ("starlette", "pydantic_core", "uvicorn", "h11", "prometheus_client"), "serve"
 )
 EXIT_CODES = (
-    "Exit codes: 0 success, 1 failure (see the message), 2 wrong usage, 130 "
-    "interrupted (Ctrl-C), "
-    "143 terminated (SIGTERM)."
+    "Exit codes: 0 success, 1 failure (see the message), 2 wrong usage, "
+    "130 interrupted (Ctrl-C), 143 terminated (SIGTERM)."
 )
 
 
@@ -43,12 +43,12 @@ class Terminated(KeyboardInterrupt):
 
 
 class Interrupts:
-    """Ctrl-C and SIGTERM during a command: raised, or remembered while a trained model
-    is saved. A second one acts at once.
+    """Ctrl-C and SIGTERM during a command.
 
-    The first one says what happens next, because it may take some seconds. Under
-    torchrun nothing changes: torchrun sends SIGTERM when another rank has died, and no
-    rank can finish a fit alone.
+    The first one is raised, or remembered while a trained model is saved. It prints
+    what happens next, because that may take some seconds. A second one acts at once.
+    Under torchrun nothing changes: torchrun sends SIGTERM when another rank has died,
+    and a rank cannot finish a fit alone.
     """
 
     def __init__(self) -> None:
@@ -58,14 +58,10 @@ class Interrupts:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
-        if (
-            "RANK" not in os.environ
-            and threading.current_thread() is threading.main_thread()
-        ):
-            self._before = {
-                n: signal.signal(n, self._handle)
-                for n in (signal.SIGINT, signal.SIGTERM)
-            }
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and "RANK" not in os.environ:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -73,23 +69,19 @@ class Interrupts:
             signal.signal(number, before)
 
     def hold(self) -> None:
-        """From now on remember an interrupt instead of raising it."""
+        """From now on, remember an interrupt instead of raising it."""
         self._holds = True
 
     def _handle(self, number: int, frame: Any) -> None:
+        again: Any = signal.SIG_DFL
+        stop: KeyboardInterrupt = Terminated()
         if number == signal.SIGINT:
-            again: Any = signal.default_int_handler
-        else:
-            again = signal.SIG_DFL
+            again = signal.default_int_handler
+            stop = KeyboardInterrupt()
         signal.signal(number, again)
         if self.announcement:
-            # the signal came while a line was being printed
-            with suppress(RuntimeError):
+            with suppress(RuntimeError):  # if the signal came while a line was printed
                 typer.echo(self.announcement, err=True)
-        if number == signal.SIGINT:
-            stop = KeyboardInterrupt()
-        else:
-            stop = Terminated()
         if not self._holds:
             raise stop
         self.stopped = exit_code(stop)
@@ -124,9 +116,7 @@ class Terminal:
             typer.echo(json.dumps(_to_json(value), ensure_ascii=False))
 
     def show_progress(self, chunks: Iterable[Chunk], what: str) -> Iterator[Chunk]:
-        """Yield the chunks of a table; on a terminal, show a progress bar that counts
-        their rows.
-        """
+        """Yield the chunks of a table; on a terminal, show a bar that counts rows."""
         if not self.shows_bars:
             yield from chunks
             return
@@ -139,13 +129,12 @@ class Terminal:
 
 
 def _to_json(value: Any) -> Any:
-    """Convert to what JSON can store: null for numbers that are not defined."""
+    """Convert to a value that JSON can hold; numbers that are not finite become null."""
     if isinstance(value, dict):
         return {k: _to_json(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_to_json(v) for v in value]
-    # a scalar of NumPy
-    if hasattr(value, "item"):
+    if hasattr(value, "item"):  # a scalar of NumPy
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return None
@@ -153,9 +142,7 @@ def _to_json(value: Any) -> Any:
 
 
 def handle_errors(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a command print a message and exit with a code when it raises an error
-    (decorator).
-    """
+    """Turn errors of a command into a message and an exit code (decorator)."""
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -164,28 +151,22 @@ def handle_errors(command: Callable[..., Any]) -> Callable[..., Any]:
         except KeyboardInterrupt as stop:
             raise fail("interrupted.", exit_code(stop)) from None
         except BrokenPipeError:
-            # else the interpreter complains when it exits
+            # otherwise the interpreter complains when it exits
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(FAILED) from None
         except OSError as error:
-            raise fail(
-                f"{error.filename or 'a file'}: {error.strerror or error}.", FAILED
-            ) from error
-        except (
-            ValueError,
-            MemoryError,
-        ) as error:  # the errors of cavity and of scikit-learn are ValueErrors
-            wrong_usage = isinstance(error, BadOption) and not isinstance(
-                error, MissingExtra
-            )
-            raise fail(
-                str(error) or "out of memory.", USAGE if wrong_usage else FAILED
-            ) from error
+            file = error.filename or "a file"
+            raise fail(f"{file}: {error.strerror or error}.") from error
+        except MissingExtra as error:
+            raise fail(str(error)) from error
+        except BadOption as error:
+            raise fail(str(error), USAGE) from error
+        except (ValueError, MemoryError) as error:  # cavity's errors are ValueErrors
+            raise fail(str(error) or "out of memory.") from error
         except ModuleNotFoundError as error:
-            package = str(error.name).partition(".")[0]
-            raise fail(
-                str(missing_extra(package, EXTRAS.get(package, "cli"))), FAILED
-            ) from error
+            package, *_ = str(error.name).split(".")
+            missing = missing_extra(package, EXTRAS.get(package, "cli"))
+            raise fail(str(missing)) from error
         except RuntimeError as error:
             if "out of memory" not in str(error):
                 raise
@@ -200,5 +181,6 @@ def handle_errors(command: Callable[..., Any]) -> Callable[..., Any]:
 def fail(message: str, code: int = FAILED) -> typer.Exit:
     """Print an error message and return the exception that ends the command."""
     rank = os.environ.get("RANK", "0")
-    typer.echo(f"{'' if rank == '0' else f'[rank {rank}] '}error: {message}", err=True)
+    place = "" if rank == "0" else f"[rank {rank}] "
+    typer.echo(f"{place}error: {message}", err=True)
     return typer.Exit(code)

@@ -1,1 +1,1 @@
-"""What every room may use: registries, linear algebra, files, column statistics."""
+"""Code that every room may use: registries, linear algebra, files, statistics."""

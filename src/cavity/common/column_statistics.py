@@ -1,5 +1,6 @@
-"""Column statistics for the starting values, in one pass over (weighted) rows in the
-user's units; which rows are equal.
+"""Column statistics for the starting values, and equal rows.
+
+The statistics take one pass over (weighted) rows in the user's units.
 """
 
 from __future__ import annotations
@@ -14,22 +15,20 @@ from numpy.typing import NDArray
 from cavity.common.types import Flags, Floats, Ints
 
 Words = NDArray[np.uint64]
-Triple = tuple[
-    Any, Any, Any
-]  # weight, mean and Σ weight · deviation²: numbers, or arrays that broadcast
+# weight, mean and Σ weight · deviation²: numbers, or arrays that broadcast
+Triple = tuple[Any, Any, Any]
 MEDIAN_ROWS = 1000  # rows used for the median distance
 PIECE = 512  # rows per piece of a pass that makes intermediate arrays
-ORDER_ROWS = 10_000  # rows that the order of columns is found from
+ORDER_ROWS = 10_000  # rows used for the order of columns
 RANGE = 4.0  # a column's spread is at least its range divided by this
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # odd, with well mixed bits
-# rows reach BEYOND times this quantile of their squared distances from the centre
+# rows reach BEYOND times the quantile USUAL of their squared distances from the centre
 USUAL = 0.99
 BEYOND = 2.0
 
 
 class Columns(NamedTuple):
-    """Centre and spread of each column, and the median distance between rows in units
-    of the spread.
+    """Centre and spread of each column, and distances in units of the spread.
 
     The spread is the standard deviation, or a quarter of the range if that is larger.
     Otherwise a column that is nearly constant (a pixel at the border) would place the
@@ -41,15 +40,12 @@ class Columns(NamedTuple):
 
     center: Floats  # [D]
     spread: Floats  # [D], positive
-    distance: float
+    distance: float  # median distance between rows
     # [D], number of each column's lengthscale; None: each has its own
     group: Ints | None = None
-    # [D], columns that tell nothing: they share a lengthscale
-    constant: Flags | None = None
-    square_reach: float = (
-        # squared distance from the centre, in spreads, that rows hardly ever exceed
-        1.0
-    )
+    constant: Flags | None = None  # [D], columns that share another's lengthscale
+    # squared distance from the centre that rows hardly ever exceed
+    square_reach: float = 1.0
 
 
 class Sharing(NamedTuple):
@@ -68,12 +64,12 @@ def share_units(
     weight: Floats,
     rng: np.random.Generator,
 ) -> tuple[Columns, Floats]:
-    """Return columns with shared lengthscales and units, and the rows U, which are in
-    the old units, in the new ones.
+    """Return columns with shared lengthscales and units, and the rows in these units.
 
-    A category counts as one standardised column, and its levels are equally far: s² of
-    its block is the sum of squared spreads. An indicator has the unit of its column: a
-    missing cell, set to the mean, is then as far from the others as these are.
+    U are the rows in the old units. A category counts as one standardised column, and
+    its levels are equally far from each other: s² of its block is the sum of squared
+    spreads. An indicator has the unit of its column: a missing cell, set to the mean,
+    is then as far from the other cells as they are from each other.
     """
     spread = columns.spread.copy()
     for block in sharing.blocks:
@@ -85,9 +81,7 @@ def share_units(
 
 
 def summarize(X: Floats, weight: Floats, rng: np.random.Generator) -> Columns:
-    """Return weighted mean, spread and median distance; a row of weight w counts as w
-    rows.
-    """
+    """Return the statistics of weighted rows; a row of weight w counts as w rows."""
     low = X.min(axis=0)
     high = X.max(axis=0)
     center = weight @ X / weight.sum()
@@ -98,9 +92,8 @@ def summarize(X: Floats, weight: Floats, rng: np.random.Generator) -> Columns:
     for first in range(0, len(X), PIECE):  # small enough for the cache
         piece = slice(first, first + PIECE)
         square += weight[piece] @ ((X[piece] - center) / unit) ** 2
-    return from_moments(
-        low, high, center, unit * np.sqrt(square / weight.sum()), X, weight, rng
-    )
+    deviation = unit * np.sqrt(square / weight.sum())
+    return from_moments(low, high, center, deviation, X, weight, rng=rng)
 
 
 def from_moments(
@@ -110,38 +103,38 @@ def from_moments(
     deviation: Floats,
     X: Floats,
     weight: Floats,
+    *,
     rng: np.random.Generator,
 ) -> Columns:
-    """Return the same from exact moments of all rows, with the median distance of a
-    weighted sample X.
+    """Return the same from exact moments of all rows, and a weighted sample X.
+
+    The sample gives the median distance.
     """
-    center = np.where(low == high, low, center)
-    constant, unit = _find_units(center, low, high)
-    spread = np.where(constant, unit, np.maximum(deviation, (high - low) / RANGE))
+    constant = low == high
+    center = np.where(constant, low, center)
+    nearly, unit = _find_units(center, low, high)
+    spread = np.where(nearly, unit, np.maximum(deviation, (high - low) / RANGE))
     X, weight = _sample(X, weight, rng)
     found = _measure(center, spread, (X - center) / spread, weight, rng)
-    constant = low == high
     if not constant.any() or constant.all():
         return found
     # constant columns share the lengthscale of another: a model is then the same with
     # and without them
-    return found._replace(
-        group=np.maximum(np.cumsum(~constant) - 1, 0), constant=constant
-    )
+    group = np.maximum(np.cumsum(~constant) - 1, 0)
+    return found._replace(group=group, constant=constant)
 
 
 def _find_units(center: Floats, low: Floats, high: Floats) -> tuple[Flags, Floats]:
-    """Return which columns are constant, and a unit for each: the largest deviation, or
-    the size of a constant.
+    """Return which columns are constant, and the unit of each column.
 
-    A constant column has only rounding errors around its mean; it adds no distance, so
-    any unit will do.
+    The unit is the largest deviation, or the size of a constant. A constant column has
+    only rounding errors around its mean; it adds no distance, so any unit will do.
     """
+    size = np.abs(center)
     largest = np.maximum(high - center, center - low)
-    constant = largest <= 1e-12 * np.abs(center)
-    return constant, np.where(
-        constant, np.where(center == 0, 1.0, np.abs(center)), largest
-    )
+    constant = largest <= 1e-12 * size
+    size[size == 0] = 1.0
+    return constant, np.where(constant, size, largest)
 
 
 def _measure(
@@ -156,13 +149,12 @@ def _measure(
     square = (U**2).sum(1)
     order = np.argsort(square, kind="stable")
     cumulative = np.cumsum(weight[order])
-    reach = BEYOND * float(
-        square[order][np.searchsorted(cumulative, USUAL * cumulative[-1])]
-    )
+    usual = order[np.searchsorted(cumulative, USUAL * cumulative[-1])]
+    reach = BEYOND * float(square[usual])
+    if not reach > 0:
+        reach = 1.0
     distance = median_distance(U, weight, rng)
-    return Columns(
-        center, spread, distance, group, square_reach=reach if reach > 0 else 1.0
-    )
+    return Columns(center, spread, distance, group, square_reach=reach)
 
 
 def _sample(
@@ -175,42 +167,41 @@ def _sample(
 
 
 def distinct_rows(X: Floats) -> tuple[Floats, Ints]:
-    """Return the distinct rows and each row's index in them; neither the order of rows
-    nor that of columns changes theirs.
+    """Return the distinct rows and each row's index in them.
 
-    They ascend by the columns in the order of `order_columns`.
+    Distinct rows ascend by the columns in the order of `order_columns`, so that the
+    order of rows and of columns does not change theirs.
     """
     words = hash_rows(X)
     _, first, place = np.unique(words, return_index=True, return_inverse=True)
     found = X[first]
+    order = np.zeros(1, np.int64)
     if len(first) > 1:
         order = _sort_rows(np.take(found, order_columns(found), 1))
-    else:
-        order = np.zeros(1, np.int64)
     rank = np.empty(len(first), np.int64)
     rank[order] = np.arange(len(first))
     return found[order], rank[place.reshape(-1)]
 
 
 def _sort_rows(X: Floats) -> Ints:
-    """Return the order of distinct rows, like np.lexsort, but comparing columns only as
-    far as rows are equal.
+    """Return the order of distinct rows, as np.lexsort does.
+
+    Columns are compared only as far as rows are equal.
     """
     bits = (X + 0.0).view(np.int64)  # minus zero is zero
-    text = (bits ^ (bits >> 63 | np.int64(-(2**63)))).astype(
-        ">i8"
-    )  # bytes that ascend as the numbers do
+    # bytes that ascend as the numbers do
+    text = (bits ^ (bits >> 63 | np.int64(-(2**63)))).astype(">i8")
     return np.argsort(text.view(f"V{8 * X.shape[1]}").reshape(-1))
 
 
 def order_columns(X: Floats, sign: Floats | float = 1.0) -> Ints:
-    r"""Return the columns that are not constant, in an order that depends on their
-    values alone.
+    r"""Return the columns that are not constant, in an order set by their values alone.
 
-        key_d = mean_n r_nd s_n      s_n = Σ_d r_nd + r_nd²      r: cells as shares of their column's range
+        key_d = mean_n r_nd s_n        s_n = Σ_d r_nd + r_nd²
 
-    s is the same in any order of columns. Keys are rounded, so that the last bits do
-    not decide; columns with equal keys keep their order.
+    r are cells as shares of their column's range; s is the same in any order of
+    columns. Keys are rounded, so that the last bits do not decide. Columns with equal
+    keys keep their order.
     """
     ends = X.min(0) * sign, X.max(0) * sign
     low = np.minimum(*ends)
@@ -226,8 +217,9 @@ def order_columns(X: Floats, sign: Floats | float = 1.0) -> Ints:
 
 
 def arrange_columns(X: Floats) -> Floats:
-    """Return the columns that are not constant, in an order and with signs of their
-    own: X and −X give the same.
+    """Return the columns that are not constant, with their own order and signs.
+
+    X and −X give the same.
     """
     sign = find_signs(X)
     order = order_columns(X, sign)
@@ -239,21 +231,17 @@ def find_signs(X: Floats) -> Floats:
     low = X.min(0)
     high = X.max(0)
     with np.errstate(over="ignore", invalid="ignore"):
-        mean = sum(
-            (X[i : i + PIECE] - low).sum(0) for i in range(0, len(X), PIECE)
-        ) / len(X)
-        above = (
-            np.nan_to_num(mean / np.where(low < high, high - low, np.nan) - 0.5).round(
-                9
-            )
-            > 0
-        )
+        pieces = (X[i : i + PIECE] for i in range(0, len(X), PIECE))
+        mean = sum((piece - low).sum(0) for piece in pieces) / len(X)
+        share = mean / np.where(low < high, high - low, np.nan)
+    above = np.nan_to_num(share - 0.5).round(9) > 0
     return np.where(above, -1.0, 1.0)
 
 
 def median_distance(U: Floats, weight: Floats, rng: np.random.Generator) -> float:
-    """Return the weighted median distance between rows of U, from a sample if there are
-    many rows.
+    """Return the weighted median distance between rows of U.
+
+    Many rows are sampled.
     """
     U, weight = _sample(U, weight, rng)
     square = (U**2).sum(1)
@@ -273,35 +261,33 @@ def median_distance(U: Floats, weight: Floats, rng: np.random.Generator) -> floa
 
 
 def merge_spread(a: Triple, b: Triple) -> Triple:
-    r"""Merge weight, mean m and S = Σ weight · deviation² of two groups of rows (Chan's
-    rule).
+    r"""Merge weight, mean and S = Σ weight · deviation² of two groups (Chan's rule).
 
-    m = m_a + w_b/w (m_b − m_a)      S = S_a + S_b + w_a w_b/w (m_b − m_a)²      w = w_a + w_b
+    w = w_a + w_b                      m = m_a + w_b/w (m_b − m_a)
+    S = S_a + S_b + w_a w_b/w (m_b − m_a)²
     """
-    weight = np.asarray(a[0] + b[0], dtype=np.float64)
-    share = np.divide(b[0], weight, out=np.zeros_like(weight), where=weight > 0)
+    w_a, m_a, S_a = a
+    w_b, m_b, S_b = b
+    w = np.asarray(w_a + w_b, dtype=np.float64)
+    share = np.divide(w_b, w, out=np.zeros_like(w), where=w > 0)
     with np.errstate(over="ignore", invalid="ignore"):
-        gap = b[1] - a[1]
-        return (
-            weight,
-            a[1] + share * gap,
-            a[2] + b[2] + a[0] * share * (gap * gap),
-        )  # a float's ** raises
+        gap = m_b - m_a
+        # ** of a float raises on overflow
+        return w, m_a + share * gap, S_a + S_b + w_a * share * (gap * gap)
 
 
 def hash_rows(X: Floats, first: int = 0) -> Words:
     """Return one word per row, which depends on its numbers alone; minus zero is zero.
 
-    `first`: number of the first column.
+    `first` is the number of the first column.
     """
     steps = np.arange(first + 1, first + X.shape[1] + 1, dtype=np.uint64) * GOLDEN
     odd = mix_bits(steps) | np.uint64(1)
     words = np.empty(len(X), np.uint64)
     for i in range(0, len(X), PIECE):
         piece = np.ascontiguousarray(X[i : i + PIECE], dtype=np.float64) + 0.0
-        words[i : i + PIECE] = (fold_bits(piece.view(np.uint64)) * odd).sum(
-            1, dtype=np.uint64
-        )
+        mixed = fold_bits(piece.view(np.uint64)) * odd
+        words[i : i + PIECE] = mixed.sum(1, dtype=np.uint64)
     return words
 
 
@@ -318,20 +304,15 @@ def fold_bits(bits: Words) -> Words:
 
 
 def hash_column(values: Any) -> Words:
-    """Return one word per value: equal values have equal words, also numbers of
-    different types.
-    """
+    """Return one word per value; equal numbers of different types have equal words."""
     distinct, place = np.unique(values, return_inverse=True)
-    words = np.array(
-        [_hash_value(value) for value in distinct.tolist()], dtype=np.uint64
-    )
+    words = np.array([_hash_value(v) for v in distinct.tolist()], dtype=np.uint64)
     return words[place.reshape(-1)]
 
 
 def _hash_value(value: Any) -> int:
     if isinstance(value, bool | int | float) and value == int(value):
         value = int(value)
-    text = f"{'text' if isinstance(value, str) else 'number'} {value!s}"
-    return int.from_bytes(
-        hashlib.blake2b(text.encode(), digest_size=8).digest(), "little"
-    )
+    kind = "text" if isinstance(value, str) else "number"
+    digest = hashlib.blake2b(f"{kind} {value!s}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little")

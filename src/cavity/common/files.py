@@ -15,14 +15,12 @@ from typing import Any
 from cavity.errors import BadFile, CavityError
 
 URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-STALE_SECONDS = (
-    # an unfinished file that nobody wrote to for so long belongs to a dead process
-    3600.0
-)
+# an unfinished file that was not written to for this long belongs to a dead process
+STALE_SECONDS = 3600.0
 
 
 def is_uri(path: Any) -> bool:
-    """Return whether a path names a file system, as in s3://bucket/rows."""
+    """Whether a path names a file system, as in s3://bucket/rows."""
     return isinstance(path, str) and URI.match(path) is not None
 
 
@@ -34,8 +32,9 @@ def write_bytes(path: str | Path, data: bytes) -> None:
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Give a path to write to: the file replaces `path` at the end of the block, unless
-    this raises an error. Raises BadFile.
+    """Give a path to write to; the file replaces `path` at the end of the block.
+
+    It does not if the block raises an error. Raises BadFile if writing fails.
 
     Whatever happens, `path` holds either the complete old file or the complete new one:
     a file of a unique name is flushed and renamed. The file keeps its mode, and a
@@ -46,9 +45,8 @@ def replacing(path: str | Path) -> Iterator[Path]:
         if "\0" in str(path):
             raise OSError(None, "a name cannot have a null character")
         if is_uri(path):
-            raise OSError(
-                None, "only rows may be in a store: write a file, and copy it there"
-            )
+            remedy = "only rows may be in a store: write a file, and copy it there"
+            raise OSError(None, remedy)
         yield from _replace_file(Path(os.path.realpath(path)))
     except CavityError:
         raise
@@ -60,7 +58,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
             ) from error
         raise BadFile(
             f"{path} could not be written ({error.strerror or error}); the old file is "
-            f"intact: free disk space or use another path."
+            "intact: free disk space or use another path."
         ) from error
 
 
@@ -68,14 +66,9 @@ def _replace_file(target: Path) -> Iterator[Path]:
     mode = _mode_of(target)
     _sweep(target)
     part = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}.part")
+    permissions = 0o666 if mode is None else 0o600
     try:
-        os.close(
-            os.open(
-                part,
-                os.O_WRONLY | os.O_CREAT | os.O_EXCL,
-                0o666 if mode is None else 0o600,
-            )
-        )
+        part.touch(permissions, exist_ok=False)
         yield part
         if mode is not None:
             part.chmod(mode)
@@ -84,9 +77,8 @@ def _replace_file(target: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
-    with suppress(
-        OSError
-    ):  # some systems cannot flush a folder, and the new file is in place anyway
+    # some systems cannot flush a folder, and the new file is in place anyway
+    with suppress(OSError):
         _flush(target.parent)
 
 
@@ -102,16 +94,12 @@ def _mode_of(target: Path) -> int | None:
 
 
 def _sweep(target: Path) -> None:
-    """Remove unfinished files of this target that processes left behind when they were
-    killed.
-    """
+    """Remove unfinished files of this target that killed processes left behind."""
     ours = re.compile(rf"\.{re.escape(target.name[:200])}\.[0-9a-f]{{16}}\.part")
+    newest = time.time() - STALE_SECONDS
     with suppress(OSError):
         for other in target.parent.iterdir():
-            if (
-                ours.fullmatch(other.name)
-                and time.time() - other.lstat().st_mtime > STALE_SECONDS
-            ):
+            if ours.fullmatch(other.name) and other.lstat().st_mtime < newest:
                 other.unlink()
 
 

@@ -1,5 +1,6 @@
-"""Names that are imported, and values that are made, when they are first asked for:
-torch is large, and much does without it.
+"""Names that are imported, and values that are made, at first use.
+
+torch is large, and much of the library does not need it.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ T = TypeVar("T")
 
 
 def load_names(package: str, homes: Mapping[str, str]) -> tuple[Any, list[str], Any]:
-    """Return `__getattr__`, `__all__` and `__dir__` of a package, given the names that
-    each of its modules defines, as words.
+    """Return `__getattr__`, `__all__` and `__dir__` of a package.
+
+    `homes` has the names that each of its modules defines, separated by spaces.
     """
-    home_of = {
-        name: module for module, names in homes.items() for name in names.split()
-    }
+    home_of = {}
+    for module, words in homes.items():
+        home_of.update(dict.fromkeys(words.split(), module))
 
     def load_name(name: str) -> Any:
         if name not in home_of:
@@ -29,7 +31,7 @@ def load_names(package: str, homes: Mapping[str, str]) -> tuple[Any, list[str], 
 
 
 class Later(Generic[T]):
-    """A value that is made when it is first asked for."""
+    """A value that is made at first use."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make

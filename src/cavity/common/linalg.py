@@ -20,8 +20,9 @@ class Factor(NamedTuple):
 
 
 class Solver(NamedTuple):
-    """Solves with a lower factor L by substitution or, on a GPU, by products with L⁻¹,
-    which are many times faster there.
+    """Solves with a lower factor L by substitution, or by products with L⁻¹.
+
+    Products are many times faster on a GPU.
     """
 
     matrix: Tensor  # [... M M], L or L⁻¹
@@ -51,7 +52,7 @@ def solver(lower: Tensor) -> Solver:
 
 
 def inverts(lower: Tensor) -> bool:
-    """Return whether solves with this factor use its inverse."""
+    """Whether solves with this factor use its inverse."""
     return lower.is_cuda
 
 
@@ -63,8 +64,9 @@ def inverse_lower(lower: Tensor) -> Tensor:
 
 
 def inverse_by_blocks(lower: Tensor, size: int = 32) -> Tensor:
-    r"""Return L⁻¹ from small diagonal blocks, merged in pairs by products, [C M M]: at
-    least twice as fast on a GPU.
+    r"""Return L⁻¹ from small diagonal blocks, merged in pairs by products, [C M M].
+
+    On a GPU this is at least twice as fast as substitution.
 
     ⎡ A  0 ⎤⁻¹   ⎡     A⁻¹       0  ⎤
     ⎣ B  D ⎦   = ⎣ −D⁻¹ B A⁻¹   D⁻¹ ⎦
@@ -83,7 +85,8 @@ def inverse_by_blocks(lower: Tensor, size: int = 32) -> Tensor:
         second = done[1::2]
         below = _on_diagonal(padded, blocks)[:, size:, :size]
         left = torch.cat([first, -torch.bmm(second, torch.bmm(below, first))], 1)
-        done = torch.cat([left, torch.cat([torch.zeros_like(second), second], 1)], 2)
+        right = torch.cat([torch.zeros_like(second), second], 1)
+        done = torch.cat([left, right], 2)
         size *= 2
     return done[:, :M, :M]
 
@@ -113,15 +116,14 @@ def cholesky(matrix: Tensor, shift: Tensor | float = 0.0) -> Factor:
 
 def jittered_cholesky(matrix: Tensor, jitter: Tensor) -> Factor:
     """Factorise K + jitter · mean(diag K) · I in float64."""
-    return cholesky(
-        matrix,
-        jitter * matrix.diagonal(dim1=-2, dim2=-1).double().mean(-1, keepdim=True),
-    )
+    diagonal = matrix.diagonal(dim1=-2, dim2=-1).double()
+    return cholesky(matrix, jitter * diagonal.mean(-1, keepdim=True))
 
 
 def whiten(K: Tensor, B: Tensor, jitter: Tensor) -> tuple[Tensor, Tensor]:
-    """Return L⁻¹ B for L = chol(K + jitter), and whether it failed: one fused,
-    differentiable operation for symmetric K.
+    """Return L⁻¹ B for L = chol(K + jitter), and whether it failed.
+
+    One fused, differentiable operation for symmetric K.
     """
     if K.shape[0] != B.shape[0]:
         classes = max(len(K), len(B))
@@ -169,28 +171,23 @@ class _Whiten(torch.autograd.Function):
             torch.linalg.solve_triangular(matrix.mT, phi, upper=True, out=phi)
         K_bar = phi.neg_().mT
         diagonal = K_bar.diagonal(dim1=-2, dim2=-1)
-        diagonal += jitter.to(K_bar.dtype) * diagonal.mean(
-            -1, keepdim=True
-        )  # the jitter moves with diag K
+        # the jitter moves with diag K
+        diagonal += jitter.to(K_bar.dtype) * diagonal.mean(-1, keepdim=True)
         return K_bar, by.solve_t(G), None
 
 
 def solve_lower(lower: Tensor, right: Tensor) -> Tensor:
-    """Return L⁻¹ B as (Bᵀ L⁻ᵀ)ᵀ: torch's result is column-major, so this one is
-    row-major, and BLAS is faster from the right.
+    """Return L⁻¹ B as (Bᵀ L⁻ᵀ)ᵀ.
+
+    torch's result is column-major, so this one is row-major, and BLAS is faster from
+    the right.
     """
-    solved: Tensor = torch.linalg.solve_triangular(
-        lower.mT, right.mT, upper=True, left=False
-    )
-    return solved.mT
+    return torch.linalg.solve_triangular(lower.mT, right.mT, upper=True, left=False).mT
 
 
 def solve_lower_t(lower: Tensor, right: Tensor) -> Tensor:
     """Return L⁻ᵀ B in the same way."""
-    solved: Tensor = torch.linalg.solve_triangular(
-        lower, right.mT, upper=False, left=False
-    )
-    return solved.mT
+    return torch.linalg.solve_triangular(lower, right.mT, upper=False, left=False).mT
 
 
 def times_transpose(A: Tensor, B: Tensor) -> Tensor:
@@ -198,10 +195,9 @@ def times_transpose(A: Tensor, B: Tensor) -> Tensor:
 
     OpenBLAS is so slow at it in single precision that a copy of Bᵀ pays off.
     """
+    right = B.mT
     if B.dtype == torch.float32:
-        right = B.mT.contiguous()
-    else:
-        right = B.mT
+        right = right.contiguous()
     return torch.bmm(A, right)
 
 
@@ -211,8 +207,9 @@ def concatenate(parts: Sequence[Named]) -> Named:
 
 
 def column_sum(A: Tensor) -> Tensor:
-    """Return Σ_m A_cmn, [C M N] → [C N], as a product with ones: torch's sum over a
-    middle axis is slow.
+    """Return Σ_m A_cmn, [C M N] → [C N], as a product with ones.
+
+    torch's sum over a middle axis is slow.
     """
     return torch.bmm(A.new_ones(A.shape[0], 1, A.shape[1]), A)[:, 0]
 
@@ -228,7 +225,7 @@ def pack_symmetric(A: Tensor) -> Tensor:
 
 
 def unpack_symmetric(packed: Tensor, size: int) -> Tensor:
-    """Return the symmetric matrices of these lower triangles, [C M(M+1)/2] → [C M M]."""
+    """Return symmetric matrices from lower triangles, [C M(M+1)/2] → [C M M]."""
     row, column = torch.tril_indices(size, size, device=packed.device)
     A = packed.new_empty(*packed.shape[:-1], size, size)
     A[..., row, column] = packed

@@ -1,37 +1,46 @@
-"""Array namespaces: a formula is written once, for NumPy arrays, torch tensors and
-values of an ONNX graph.
+"""Array namespaces: a formula is written once for NumPy, torch and ONNX graphs.
 
 A formula uses operators (`+ − * / @`), `x[:, None]`, `X[:, columns]`, `.T` of a matrix,
 and the functions of a namespace:
 
     array             a tensor or an array in this namespace
     largest           the largest number of the array's type
-    exp, log, log1p, sqrt, abs, cos, tanh, maximum, minimum, clip, where      as in NumPy; `exp_` and `minimum_` may overwrite their
-                      argument
-    log_ndtr, log_sigmoid      log Φ(x) and log σ(x), accurate in both tails
-    may_exceed        whether some |x| may be above a number: True where the values are not known, or take long to read
+    exp, log, log1p, sqrt, abs, cos, tanh, maximum, minimum, clip, where
+                      as in NumPy; `exp_` and `minimum_` may overwrite their argument
+    log_ndtr, log_sigmoid
+                      log Φ(x) and log σ(x), accurate in both tails
+    may_exceed        whether some |x| may be above a number: True where the values are
+                      not known, or take long to read
     max, sum          over the last axis, which stays; max also over another one
-    logsumexp         over one axis, which goes; in a graph of numbers that do not overflow, and at least log TINY
-                      (onnxruntime sums no rows over axes counted from the end wrongly)
+    logsumexp         over one axis, which goes; in a graph the numbers must not
+                      overflow, and the result is at least log TINY (onnxruntime is
+                      wrong for a sum of no rows over an axis counted from the end)
     log_softmax       x − log Σ exp x over the last axis
     concat, stack     along the last axis, along a new last axis
     sort              along the last axis
     flatten           [n a b] → [n ab], in torch and NumPy also of more axes
     constant          numbers as an array like another
     column_sum        Σ_m x_cmn, [C M n] → [C n]
-    products          u·v of points [C M D] and rows [n D], [C M n]; in torch also of [C n D], for k(Z, Z)
+    products          u·v of points [C M D] and rows [n D], [C M n]; in torch rows may
+                      also be [C n D], for k(Z, Z)
     add_products_     offset + u·v; may overwrite the offset
     repeat_rows       x once for each row of X, [... 1] → [... n]
     solve_lower       lower⁻¹ B, [C M n]; solve_lower_t, lower⁻ᵀ B
 
-NumPy and torch, whose values can be read, also have erfcx(x) = exp(x²) erfc(x), ceil,
-min, arange(n, like) and find(Booleans), the places of those that are true; swap, the
-last two axes; like(x, other), an array of any kind as an array like another; double, in
-float64; host, as a NumPy array in float64; linalg, the functions of that name; einsum;
-join, of arrays along their first axis. NumPy has erf and erfc, too.
+NumPy and torch, whose values can be read, also have:
 
-Numbers of a formula are NumPy arrays where its rows are values of a graph. This module
-does not load torch.
+    erfcx             exp(x²) erfc(x)
+    ceil, min, einsum, linalg
+                      as in NumPy; min over the last axis, which stays
+    arange            arange(n, like)
+    find              places of the true values
+    swap              the last two axes swapped
+    like              like(x, other): an array of any kind as an array like another
+    double, host      in float64; as a NumPy array in float64
+    join              arrays joined along their first axis
+
+NumPy has erf and erfc, too. If the rows of a formula are values of a graph, its numbers
+are NumPy arrays. This module does not load torch.
 """
 
 from __future__ import annotations
@@ -47,7 +56,7 @@ import numpy as np
 from cavity.common.onnx_graph import Value
 
 SUBSTITUTED = 16  # rows of a triangle that are substituted one by one
-CACHED = 1 << 12  # numbers that a long polynomial is evaluated at in turn
+CACHED = 1 << 12  # a long polynomial is evaluated at this many numbers at a time
 LARGEST = float(np.finfo(np.float64).max)
 TINY = float(np.finfo(np.float64).tiny)
 SQRT_HALF = math.sqrt(0.5)
@@ -79,13 +88,11 @@ def namespace(x: Array) -> Any:
 
 
 def _to_numpy(x: Any) -> Array:
-    if isinstance(x, np.ndarray):
-        found = x
-    else:
-        found = np.asarray(x.detach().cpu().numpy(), order="C")
-    if found.dtype.kind == "f":
-        return found.astype(np.float64, copy=False)
-    return found
+    if not isinstance(x, np.ndarray):
+        x = np.asarray(x.detach().cpu().numpy(), order="C")
+    if x.dtype.kind == "f":
+        return x.astype(np.float64, copy=False)
+    return x
 
 
 def _add_products(offset: Array, points: Array, V: Array) -> Array:
@@ -100,8 +107,9 @@ def _repeat_rows(x: Array, X: Array) -> Array:
 
 
 def _solve_lower(lower: Array, B: Array) -> Array:
-    """Forward substitution, by halves, so that most of it is products: NumPy would
-    factorise the triangle again.
+    """Substitute forward by halves, so that most of the work is products.
+
+    NumPy would factorise the triangle again.
     """
     X = np.broadcast_to(B, (max(len(lower), len(B)), *B.shape[1:])).copy()
     _substitute(lower, X)
@@ -122,7 +130,7 @@ def _substitute(lower: Array, X: Array) -> None:
 
 
 def _solve_lower_t(lower: Array, B: Array) -> Array:
-    """Backward substitution: a forward one of the triangle turned around."""
+    """Substitute backward: forward in the triangle turned around."""
     return _solve_lower(lower.swapaxes(-1, -2)[:, ::-1, ::-1], B[:, ::-1])[:, ::-1]
 
 
@@ -148,8 +156,9 @@ def _log_sigmoid(xp: Any, x: Array) -> Array:
 
 
 def _erfcx_of_size(x: Array) -> Array:
-    """Return erfcx(x) of numbers x ≥ 0, as a polynomial: neither NumPy nor onnxruntime
-    has it, and SciPy loads slowly.
+    """Return erfcx(x) for x ≥ 0, as a polynomial.
+
+    Neither NumPy nor onnxruntime has it, and SciPy loads slowly.
     """
     y = x - SADDLE
     y /= x + SADDLE
@@ -157,14 +166,13 @@ def _erfcx_of_size(x: Array) -> Array:
         found = _evaluate(y)
         found /= 1.0 + 2.0 * x
         return found
-    return functools.reduce(lambda sum, c: sum * y + c, ERFCX[1:], ERFCX[0]) / (
-        1.0 + 2.0 * x
-    )
+    return functools.reduce(lambda sum, c: sum * y + c, ERFCX) / (1.0 + 2.0 * x)
 
 
 def _evaluate(y: Array) -> Array:
-    """Return the polynomial as four of degree 5, by one product: a few calls of NumPy
-    instead of dozens.
+    """Return the polynomial as four of degree 5, by one product.
+
+    This takes a few calls of NumPy instead of dozens. It overwrites y.
     """
     powers = np.empty((6, *y.shape), y.dtype)
     powers[0] = 1
@@ -172,20 +180,17 @@ def _evaluate(y: Array) -> Array:
     square = y * y
     np.multiply(powers[:2], square, out=powers[2:4])
     np.multiply(powers[2:4], square, out=powers[4:])
-    first, *others, found = (QUARTERS.astype(y.dtype) @ powers.reshape(6, -1)).reshape(
-        4, *y.shape
-    )
+    quarters = QUARTERS.astype(y.dtype) @ powers.reshape(6, -1)
+    *lower, found = quarters.reshape(4, *y.shape)
     y *= powers[5]
-    for part in (*reversed(others), first):
+    for part in reversed(lower):
         found *= y
         found += part
     return found
 
 
 def _in_cache(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """Return a function of NumPy arrays that takes a few numbers at a time, so that
-    they stay in the cache.
-    """
+    """Let a function of NumPy arrays take few numbers at a time, within the cache."""
 
     def call(x: Array) -> Array:
         if x.size <= CACHED:
@@ -225,10 +230,8 @@ def _log_ndtr(xp: Any, z: Array) -> Array:
     half = 0.5 * _erfcx_of_size(x)
     below = xp.minimum(z, 0.0)
     with np.errstate(over="ignore"):
-        return (
-            xp.log(xp.where(z < 0.0, half, 1.0 - xp.exp(-x * x) * half))
-            - 0.5 * below * below
-        )
+        right = 1.0 - xp.exp(-x * x) * half
+        return xp.log(xp.where(z < 0.0, half, right)) - 0.5 * below * below
 
 
 def _join(parts: list[Value]) -> Value:
@@ -241,8 +244,9 @@ def _sort_in_graph(x: Value) -> Value:
 
 
 def _node(kind: str, in_numpy: Any = None, **attributes: Any) -> Callable[..., Any]:
-    """Return the function that adds a node to the graph of its arguments; with NumPy
-    arrays alone it computes the value.
+    """Return the function that adds a node to the graph of its arguments.
+
+    With NumPy arrays alone it computes the value.
     """
 
     def add(*arguments: Any) -> Any:
@@ -257,10 +261,18 @@ def _node(kind: str, in_numpy: Any = None, **attributes: Any) -> Callable[..., A
 NUMPY: Any = SimpleNamespace(
     array=_to_numpy,
     largest=lambda x: LARGEST,
-    **{
-        f: getattr(np, f)
-        for f in "exp log log1p sqrt abs cos tanh maximum minimum where ceil linalg".split()
-    },
+    exp=np.exp,
+    log=np.log,
+    log1p=np.log1p,
+    sqrt=np.sqrt,
+    abs=np.abs,
+    cos=np.cos,
+    tanh=np.tanh,
+    maximum=np.maximum,
+    minimum=np.minimum,
+    where=np.where,
+    ceil=np.ceil,
+    linalg=np.linalg,
     erf=lambda x: np.copysign(1 - np.exp(-x * x) * _erfcx_of_size(np.abs(x)), x),
     erfc=_erfc,
     erfcx=_erfcx,
@@ -271,9 +283,8 @@ NUMPY: Any = SimpleNamespace(
     may_exceed=lambda x, most: np.maximum.reduce(np.abs(x), None) > most,
     exp_=lambda x: np.exp(x, out=x),
     minimum_=lambda x, high: np.minimum(x, high, out=x),
-    max=lambda x, axis=-1: np.maximum.reduce(
-        x, axis, keepdims=True
-    ),  # methods take twice as long to start
+    # methods of arrays take twice as long to start
+    max=lambda x, axis=-1: np.maximum.reduce(x, axis, keepdims=True),
     min=lambda x: np.minimum.reduce(x, -1, keepdims=True),
     sum=lambda x: np.add.reduce(x, -1, keepdims=True),
     swap=lambda x: x.swapaxes(-1, -2),
@@ -301,7 +312,12 @@ NUMPY: Any = SimpleNamespace(
 GRAPH: Any = SimpleNamespace(
     largest=lambda x: LARGEST,
     exp=_node("Exp", np.exp),
-    **{f: _node(f.capitalize()) for f in "log sqrt abs cos tanh where".split()},
+    log=_node("Log"),
+    sqrt=_node("Sqrt"),
+    abs=_node("Abs"),
+    cos=_node("Cos"),
+    tanh=_node("Tanh"),
+    where=_node("Where"),
     log1p=lambda x: (x + 1.0).log(),
     maximum=_node("Max"),
     minimum=_node("Min"),

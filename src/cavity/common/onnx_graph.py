@@ -1,4 +1,4 @@
-"""ONNX graphs written like the formulas they compute, for kernels and likelihoods.
+"""ONNX graphs, written like the formulas that they compute.
 
 All numbers in them are float64.
 """
@@ -13,12 +13,10 @@ import numpy as np
 
 from cavity.errors import BadOption
 
-# the latter where texts are matched
 OPSET = 18
-TEXT_OPSET = 20
+TEXT_OPSET = 20  # of graphs that match texts
 IR_VERSION = 8
-# for LabelEncoder and trees in float64
-ML_DOMAIN = "ai.onnx.ml"
+ML_DOMAIN = "ai.onnx.ml"  # has LabelEncoder, and trees in float64
 ML_OPSET = 3
 
 
@@ -41,31 +39,27 @@ class Graph:
         self.constants: list[Any] = []
 
     def op(self, kind: str, *inputs: Any, **attributes: Any) -> Value:
-        """Add a node and return its result; its first one if the operator has several."""
+        """Add a node and return its result, the first one if there are several."""
         name = f"cavity/v{len(self.nodes)}"  # no column has such a name
+        results = [name]
         if kind == "TopK":
-            results = [name, f"{name}_rank"]
-        else:
-            results = [name]
+            results.append(f"{name}_rank")
         names = [self.value(x).name for x in inputs]
-        self.nodes.append(
-            self.onnx.helper.make_node(kind, names, results, **attributes)
-        )
+        node = self.onnx.helper.make_node(kind, names, results, **attributes)
+        self.nodes.append(node)
         return Value(self, name)
 
     def value(self, x: Any) -> Value:
-        """Return a value as it is, and a number or an array as a new constant of the
-        graph.
-        """
+        """Return a value as it is, and anything else as a new constant of the graph."""
         if isinstance(x, Value):
             return x
-        array = np.asarray(float(x) if isinstance(x, int) else x)
+        if isinstance(x, int):
+            x = float(x)
+        array = np.ascontiguousarray(x)
         if array.dtype.kind == "f":
             array = array.astype(np.float64)
         name = f"cavity/c{len(self.constants)}"
-        self.constants.append(
-            self.onnx.numpy_helper.from_array(np.ascontiguousarray(array), name)
-        )
+        self.constants.append(self.onnx.numpy_helper.from_array(array, name))
         return Value(self, name)
 
 
@@ -81,23 +75,26 @@ def concatenate(parts: list[Value]) -> Value:
 
 
 def _operator(kind: str, swap: bool = False) -> Callable[..., Value]:
-    """Return the method that adds a node of a value and its operand, if it has one;
-    this one comes first if `swap`.
+    """Return the method that adds a node of a value and its operand, if it has one.
+
+    The operand comes first if `swap`.
     """
-    return lambda one, *other: one.graph.op(
-        kind, *((*other, one) if swap else (one, *other))
-    )
+    if swap:
+        return lambda one, other: one.graph.op(kind, other, one)
+    return lambda *operands: operands[0].graph.op(kind, *operands)
 
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor of the graph. Operators (`+ − * / @`), `x < y`, `x[:, None]`, `x[:, 0]`,
-    `x[..., 1:]` and methods
-    add the node that computes the result."""
+    """A tensor of the graph.
+
+    Operators (`+ − * / @`), `x < y`, `x[:, None]`, `x[:, 0]`, `x[..., 1:]` and methods
+    add the node that computes the result.
+    """
 
     graph: Graph
     name: str
-    __array_ufunc__ = None  # NumPy arrays leave operators with a value to it
+    __array_ufunc__ = None  # NumPy arrays leave operators with a value to this class
 
     __add__ = _operator("Add")
     __sub__ = _operator("Sub")
@@ -119,36 +116,28 @@ class Value:
     sqrt = _operator("Sqrt")
 
     def __getitem__(self, index: tuple[Any, ...]) -> Value:
-        """Add an axis for each None, leave out axes of length 1 that are at 0, or take
-        a part of an axis; `...` may come first.
+        """Take parts of axes, leave out axes that are at 0, add one for each None.
+
+        Axes that are left out have length 1; `...` may come first.
         """
         if isinstance(index[-1], np.ndarray):
             return self.graph.op("Gather", self, index[-1], axis=len(index) - 1)
+        first = 0
         if index[0] is ...:
-            parts = index[1:]
-        else:
-            parts = index
-        axes = {
-            axis - len(parts) if index[0] is ... else axis: part
-            for axis, part in enumerate(parts)
-        }
+            index = index[1:]
+            first = -len(index)
         found = self
-        for axis, part in axes.items():
-            if isinstance(part, slice) and part != slice(None):
-                start = part.start or 0
-                if part.stop is None:
-                    stop = np.iinfo(np.int64).max
-                else:
-                    stop = part.stop
-                found = self.graph.op(
-                    "Slice",
-                    found,
-                    np.array([start]),
-                    np.array([stop]),
-                    np.array([axis]),
-                )
-        dropped = [axis for axis, part in axes.items() if isinstance(part, int)]
-        added = [axis for axis, part in axes.items() if part is None]
+        dropped = []
+        added = []
+        for axis, part in enumerate(index, first):
+            if part is None:
+                added.append(axis)
+            elif isinstance(part, int):
+                dropped.append(axis)
+            elif part != slice(None):
+                stop = np.iinfo(np.int64).max if part.stop is None else part.stop
+                ends = ([part.start or 0], [stop], [axis])
+                found = self.graph.op("Slice", found, *map(np.array, ends))
         if dropped:
             found = self.graph.op("Squeeze", found, np.array(dropped))
         if added:
@@ -161,11 +150,10 @@ class Value:
         return self.graph.op("Transpose", self, perm=[1, 0])
 
     def sum(self, axis: int, keepdims: bool = False) -> Value:
-        return self.graph.op(
-            "ReduceSum", self, np.array([axis]), keepdims=int(keepdims)
-        )
+        return self._reduce("ReduceSum", axis, keepdims)
 
     def max(self, axis: int, keepdims: bool = False) -> Value:
-        return self.graph.op(
-            "ReduceMax", self, np.array([axis]), keepdims=int(keepdims)
-        )
+        return self._reduce("ReduceMax", axis, keepdims)
+
+    def _reduce(self, kind: str, axis: int, keepdims: bool) -> Value:
+        return self.graph.op(kind, self, np.array([axis]), keepdims=int(keepdims))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 
 def mirrors(kind: type, graphs: tuple[str, ...], calls: tuple[str, ...]) -> bool:
-    """Whether the methods `graphs` of a class belong to its `calls`: a subclass may
-    override a call, but inherit the graph.
+    """Whether the methods `graphs` of a class belong to its `calls`.
+
+    They do not if a subclass overrides a call, but inherits the graph.
     """
-    family = kind.__mro__
-    depth = {
-        name: min(i for i, parent in enumerate(family) if name in vars(parent))
-        for name in (*graphs, *calls)
-        if hasattr(kind, name)
-    }
-    written = min(depth[name] for name in graphs if name in depth)
-    return all(written <= depth[name] for name in calls if name in depth)
+    for parent in kind.__mro__:
+        own = vars(parent)
+        if any(name in own for name in graphs):
+            return True
+        if any(name in own for name in calls):
+            return False
+    return False

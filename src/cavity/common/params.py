@@ -1,6 +1,4 @@
-"""Constructor arguments as scikit-learn has them: `get_params`, `set_params`, `repr`
-and `clone` for small objects.
-"""
+"""Parameters in scikit-learn's style: `get_params`, `set_params`, `repr`, `clone`."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ import numpy as np
 
 from cavity.errors import BadOption
 
-MOST_NUMBERS = 20  # of an array in a text
+MOST_NUMBERS = 20  # longer arrays are abridged
 
 
 class Parameters:
@@ -26,9 +24,8 @@ class Parameters:
     def parameter_names(cls) -> tuple[str, ...]:
         """Names of the constructor's arguments, in order."""
         _, *given = inspect.signature(cls.__init__).parameters.values()
-        return tuple(
-            p.name for p in given if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-        )
+        variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        return tuple(p.name for p in given if p.kind not in variable)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's arguments.
@@ -47,12 +44,8 @@ class Parameters:
         for name in self.parameter_names():
             value = params[name] = getattr(self, name)
             if deep and hasattr(value, "get_params") and not isinstance(value, type):
-                params.update(
-                    {
-                        f"{name}__{key}": inner
-                        for key, inner in value.get_params().items()
-                    }
-                )
+                for key, inner in value.get_params().items():
+                    params[f"{name}__{key}"] = inner
         return params
 
     def set_params(self, **params: Any) -> Self:
@@ -83,14 +76,13 @@ class Parameters:
         return self
 
     def __repr__(self) -> str:
-        inside = ", ".join(
-            f"{k}={_brief(v)}" for k, v in self.get_params(deep=False).items()
-        )
+        given = self.get_params(deep=False).items()
+        inside = ", ".join(f"{name}={_brief(value)}" for name, value in given)
         return f"{type(self).__name__}({inside})"
 
 
 def _brief(value: Any) -> str:
-    """Return a value as text; of long arrays the first and the last numbers."""
+    """Return a value as text; long arrays show their first and last numbers."""
     if not isinstance(value, np.ndarray) or not value.size:
         return repr(value)
     form: Any = {"float_kind": lambda v: f"{v:.4g}"}

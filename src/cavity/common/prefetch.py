@@ -11,8 +11,9 @@ T = TypeVar("T")
 
 
 def prefetch(items: Iterator[T], depth: int = 2) -> Iterator[T]:
-    """Yield the same items, up to `depth` prefetched in a thread, which ends with the
-    generator; its exceptions are raised here.
+    """Yield the same items, with up to `depth` prefetched in a thread.
+
+    The thread ends with the generator, and its exceptions are raised here.
     """
     end: Any = object()
     pool = ThreadPoolExecutor(1, "cavity-prefetch")

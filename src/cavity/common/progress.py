@@ -1,6 +1,4 @@
-"""What a fit says as it runs: its stages, and progress bars with the objective, the
-learning rate and the time left.
-"""
+"""Progress of a fit: its stages, and bars with the objective and the time left."""
 
 from __future__ import annotations
 
@@ -42,8 +40,9 @@ def forward_stages(say: Callable[[str], None]) -> Iterator[None]:
 def make_reporter(
     verbose: int, epochs: int, total: float
 ) -> Callable[[dict[str, Any]], None]:
-    """Return a function to call with each row of the history: it logs the row, and
-    shows a bar if `verbose`.
+    """Return a function to call with each row of the history.
+
+    It logs the row, and shows a bar if `verbose`.
     """
 
     def quiet(row: dict[str, Any]) -> None:
@@ -66,7 +65,7 @@ def make_reporter(
 
 
 def make_bar(verbose: int, items: Any = None, **about: Any) -> Any:
-    """Return a progress bar, which yields the items; it stays if `verbose` is above 1."""
+    """Return a progress bar that yields the items; it stays if `verbose` is above 1."""
     from tqdm.auto import tqdm
 
     return tqdm(items, leave=verbose > 1, **about)

@@ -1,14 +1,13 @@
-"""What a fit asks of the processes that share it.
+"""What a fit needs from the processes that share it.
 
-A single process runs the same code, with a sum that does nothing.
-
-`engine.processes` has the group of several processes. This module does without torch.
+A single process runs the same code, with a sum that does nothing. `engine.processes`
+has the group of several processes. This module does not load torch.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any, TypeVar
 
 from cavity.errors import BadInput, CavityError
@@ -28,8 +27,9 @@ class Local:
         return totals
 
     def agree(self, flag: bool) -> bool:
-        """Return whether the flag is set on any rank: a rank that stops alone would
-        leave the others waiting.
+        """Return whether the flag is set on any rank.
+
+        A rank that stops alone would leave the others waiting.
         """
         return flag
 
@@ -38,8 +38,9 @@ class Local:
         return [value]
 
     def in_turn(self, value: Any) -> Iterator[Any]:
-        """Receive a Python value from every rank in order, one at a time, to save
-        memory if values are large.
+        """Receive a Python value from every rank in order.
+
+        One at a time saves memory if values are large.
         """
         yield value
 
@@ -49,44 +50,43 @@ class Local:
 
 
 def shard_range(n_rows: int, rank: int, world: int) -> range:
-    """Return the rows of a rank: a contiguous block, so that few row groups are read by
-    two ranks.
+    """Return the rows of a rank.
+
+    They are a contiguous block, so that two ranks read few row groups both.
     """
-    low, high = (n_rows * r // world for r in (rank, rank + 1))
-    return range(low, high)
+    return range(n_rows * rank // world, n_rows * (rank + 1) // world)
 
 
 def check_same(
     reduce: Local, facts: dict[str, Any], error: type[CavityError] = BadInput
 ) -> None:
-    """Raise an error on every rank if the ranks differ in a fact, by its `repr`; it
-    names the rank and the fact.
+    """Raise an error on every rank if the ranks differ in a fact, by its `repr`.
+
+    The error names the rank and the fact.
     """
     if reduce.world == 1:
         return
-    everyone = reduce.gather(
-        {n: v if isinstance(v, str) else repr(v) for n, v in facts.items()}
-    )
-    for name in dict.fromkeys(name for found in everyone for name in found):
+    own = {n: v if isinstance(v, str) else repr(v) for n, v in facts.items()}
+    everyone = reduce.gather(own)
+    for name in dict.fromkeys(chain.from_iterable(everyone)):
         values = [found.get(name, "missing") for found in everyone]
-        # of two that differ, that of rank 0
-        usual = Counter(values).most_common(1)[0][0]
+        # the value of rank 0 if two ranks differ
+        usual = max(values, key=values.count)
         odd = [rank for rank, value in enumerate(values) if value != usual]
         if odd:
-            if len(odd) == 1:
-                who = f"rank {odd[0]}"
-            else:
-                who = f"ranks {', '.join(map(str, odd))}"
+            ranks = ", ".join(map(str, odd))
             raise error(
-                f"{who} and rank {values.index(usual)} differ in {name}: "
+                f"rank{'s' if len(odd) > 1 else ''} {ranks} and rank "
+                f"{values.index(usual)} differ in {name}: "
                 f"{values[odd[0]]:.100} and {usual:.100}. Start every rank "
                 "with the same rows, arguments and versions."
             )
 
 
 def run_together(reduce: Local, work: Callable[[], R]) -> R:
-    """Run a function that does not communicate: if it fails on some ranks, every rank
-    raises an error that names the rank.
+    """Run a function that does not communicate.
+
+    If it fails on some ranks, every rank raises an error that names the rank.
     """
     if reduce.world == 1:
         return work()

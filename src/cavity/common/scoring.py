@@ -1,6 +1,6 @@
 """Scores of class probabilities, with weights.
 
-Every score of the package is computed here; NumPy alone.
+Every score of the package is computed here, with NumPy alone.
 
 A score is a weighted mean m = Σ_n w_n x_n / Σ_n w_n over rows. Its standard error is
 √(Σ_n w_n² (x_n − m)²) / Σ_n w_n. Rows that belong together, such as copies of one row,
@@ -16,7 +16,7 @@ import numpy as np
 from cavity.common.types import Flags, Floats, Ints
 
 BINS = 10
-FEW = 5  # rows; bins with fewer are not on the line of a reliability diagram
+FEW = 5  # bins with fewer rows are not on the line of a reliability diagram
 # half the width of a 95% interval, in standard deviations
 NORMAL_95 = 1.959963984540054
 
@@ -77,8 +77,9 @@ def count_effective(weight: Floats) -> float:
 def average(
     values: Any, weight: Floats | None = None, unit: Ints | None = None
 ) -> Mean:
-    """Return the weighted mean of one value per row, and its standard error; `unit`:
-    the same number for rows of a group.
+    """Return the weighted mean of one value per row, and its standard error.
+
+    Rows of a group have the same number in `unit`.
     """
     values = np.asarray(values, dtype=np.float64)
     if weight is None:
@@ -87,14 +88,15 @@ def average(
     mean = float(share @ values)
     with np.errstate(invalid="ignore"):  # an infinite loss has no standard error
         off = share * (values - mean)
-        return Mean(
-            mean, float(np.linalg.norm(off if unit is None else np.bincount(unit, off)))
-        )
+        if unit is not None:
+            off = np.bincount(unit, off)
+        return Mean(mean, float(np.linalg.norm(off)))
 
 
 def score_rows(log_p: Floats, y: Ints) -> dict[str, Floats]:
-    """Score the log-probabilities [n C] of each row with class y: error (0 or 1), nll
-    in nats, brier Σ_c (p_c − [y = c])².
+    """Score the log-probabilities [n C] of each row, whose class is y.
+
+    The scores are error (0 or 1), nll in nats, and brier, Σ_c (p_c − [y = c])².
     """
     own = log_p[np.arange(len(y)), y]
     brier = (np.exp(log_p) ** 2).sum(1) - 2 * np.exp(own) + 1
@@ -108,13 +110,9 @@ def score_rows(log_p: Floats, y: Ints) -> dict[str, Floats]:
 def score_log_proba(
     log_p: Floats, y: Ints, weight: Floats | None = None
 ) -> dict[str, float]:
-    """Return error, nll, brier and ece of log-probabilities [n C] of rows with classes
-    y.
-    """
-    found = {
-        name: average(values, weight).value
-        for name, values in score_rows(log_p, y).items()
-    }
+    """Return error, nll, brier and ece of the log-probabilities [n C] of rows."""
+    rows = score_rows(log_p, y).items()
+    found = {name: average(values, weight).value for name, values in rows}
     return found | {"ece": bin_rows(np.exp(log_p), y, weight).error}
 
 
@@ -125,12 +123,13 @@ def compare_log_proba(
     weight: Floats | None = None,
     unit: Ints | None = None,
 ) -> dict[str, Mean]:
-    """Return error, nll and brier of `other` minus those of `log_p`, with the standard
-    error of the paired difference.
+    """Return the differences in error, nll and brier, `other` minus `log_p`.
+
+    Standard errors are those of paired differences.
     """
     ours = score_rows(log_p, y)
     theirs = score_rows(other, y)
-    with np.errstate(invalid="ignore"):  # of two infinite losses
+    with np.errstate(invalid="ignore"):  # both losses may be infinite
         return {name: average(theirs[name] - ours[name], weight, unit) for name in ours}
 
 
@@ -145,17 +144,14 @@ def bin_rows(
     # bin k is (e_k, e_k+1]
     place = np.clip(np.searchsorted(edges, top) - 1, 0, bins - 1)
     rows = np.bincount(place, minlength=bins)
-    total, square = (np.bincount(place, values, bins) for values in (weight, weight**2))
-    with np.errstate(invalid="ignore"):
-        means = (
-            np.bincount(place, weight * values, bins) / total
-            for values in (top, P.argmax(1) == y)
-        )
-        confidence, accuracy = means
+    total = np.bincount(place, weight, bins)
+    square = np.bincount(place, weight**2, bins)
+    share = total / weight.sum()
+    with np.errstate(invalid="ignore"):  # empty bins
+        confidence = np.bincount(place, weight * top, bins) / total
+        accuracy = np.bincount(place, weight * (P.argmax(1) == y), bins) / total
         low, high = find_interval(accuracy, total**2 / square, 1.0)
-    return Reliability(
-        edges, confidence, accuracy, rows, total / weight.sum(), low, high
-    )
+    return Reliability(edges, confidence, accuracy, rows, share, low, high)
 
 
 def find_interval(share: Any, n: Any, z: float = NORMAL_95) -> tuple[Any, Any]:
@@ -165,7 +161,9 @@ def find_interval(share: Any, n: Any, z: float = NORMAL_95) -> tuple[Any, Any]:
     """
     centre = share + z**2 / (2 * n)
     half = z * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
-    below, above = ((centre + side) / (1 + z**2 / n) for side in (-half, half))
+    scale = 1 + z**2 / n
+    below = (centre - half) / scale
+    above = (centre + half) / scale
     return np.maximum(below, 0.0), np.minimum(above, 1.0)
 
 

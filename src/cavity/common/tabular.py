@@ -1,6 +1,4 @@
-"""Results that people go on with: a frame of pandas or polars, and a table in a
-terminal or a notebook.
-"""
+"""Results as frames of pandas or polars, and as tables in a terminal or a notebook."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from typing import Any
 from cavity.common.text_tables import format_grid
 from cavity.errors import MissingExtra
 
-MOST_LINES = 20  # of a table that is shown
+MOST_LINES = 20  # a longer table is shown in part
 
 
 class Tabular:
@@ -53,9 +51,8 @@ class Tabular:
 
     def __str__(self) -> str:
         head, lines, more = format_lines(self._shown())
-        return "\n".join(
-            filter(None, [self._heading(), format_grid([head, *lines]), more])
-        )
+        parts = [self._heading(), format_grid([head, *lines]), more]
+        return "\n".join(filter(None, parts))
 
     def _repr_html_(self) -> str:
         return f"<p>{escape(self._heading())}</p>{make_html(self._shown())}"
@@ -65,26 +62,26 @@ def make_html(columns: Mapping[str, Sequence[Any]]) -> str:
     """Return a table of HTML with the first lines of some columns."""
     names, lines, more = format_lines(columns)
     head = "".join(f"<th>{escape(name)}</th>" for name in names)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>"
-        for line in lines
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{f'<p>{more}</p>' if more else ''}"
+    body = ""
+    for line in lines:
+        cells = "".join(f"<td>{escape(cell)}</td>" for cell in line)
+        body += f"<tr>{cells}</tr>"
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    if more:
+        table += f"<p>{more}</p>"
+    return table
 
 
 def format_lines(
     columns: Mapping[str, Sequence[Any]],
 ) -> tuple[list[str], list[list[str]], str]:
-    """Return names, the first lines and how many there are more, as text."""
+    """Return names, the first lines and the number of further lines, as text."""
     lines = list(zip(*columns.values(), strict=True))
     more = ""
     if len(lines) > MOST_LINES:
         more = f"and {len(lines) - MOST_LINES} more"
-    return (
-        list(columns),
-        [[format_cell(value) for value in line] for line in lines[:MOST_LINES]],
-        more,
-    )
+    cells = [list(map(format_cell, line)) for line in lines[:MOST_LINES]]
+    return list(columns), cells, more
 
 
 def format_cell(value: Any) -> str:

@@ -1,5 +1,6 @@
-"""Files of tensors and JSON: safetensors with a digest, written whole, read without
-running code. Only `read` loads torch.
+"""Files of tensors and JSON: safetensors with a digest.
+
+They are written whole, and read without running code. Only `read` loads torch.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ import numpy as np
 from cavity.common import files
 from cavity.errors import BadFile, BadInput
 
-FORMAT = 4  # of all files that this version reads
+FORMAT = 4  # the only format that this version reads
 _KEY = "cavity"
 _DIGEST = "sha256"
-# descriptions of 10,000 columns; read and checked within a second
+# room for descriptions of 10,000 columns; read and checked within a second
 _HEADER_BYTES = 4 << 20
 _MOST_TENSORS = 20_000
 _MOST_VALUES = 400_000
@@ -30,7 +31,7 @@ _BYTES = {"BOOL": 1} | {
 
 
 class Entry(NamedTuple):
-    """What a file declares about a tensor, known before the tensor is read."""
+    """What a file declares about a tensor before it is read."""
 
     dtype: str  # as safetensors writes it, such as "F64"
     shape: tuple[int, ...]
@@ -76,20 +77,14 @@ def write(
     except (TypeError, ValueError, RecursionError) as error:
         raise BadInput(
             f"{path}: notes_ or the history cannot be written as JSON ({error}): they "
-            f"hold numbers, text, lists and dicts."
+            "hold numbers, text, lists and dicts."
         ) from error
     try:
-        _check_length(
-            len(head) + head.count('"') + head.count("\\"), head.count(",")
-        )  # as text inside JSON
-        hosted = (
-            (n, t.detach().cpu().numpy() if hasattr(t, "detach") else t)
-            for n, t in tensors.items()
-        )
-        arrays = {name: np.asarray(t, order="C") for name, t in hosted}
+        escaped = head.count('"') + head.count("\\")  # it is text inside JSON
+        _check_length(len(head) + escaped, head.count(","))
+        arrays = {name: _to_array(tensor) for name, tensor in tensors.items()}
         data = save(arrays, metadata={_KEY: head, _DIGEST: digest(arrays, head)})
     except (
-        BadFile,
         SafetensorError,
         RuntimeError,
         ValueError,
@@ -102,8 +97,14 @@ def write(
     files.write_bytes(path, data)
 
 
+def _to_array(tensor: Any) -> np.ndarray:
+    if hasattr(tensor, "detach"):
+        tensor = tensor.detach().cpu().numpy()
+    return np.asarray(tensor, order="C")
+
+
 def digest(arrays: dict[str, Any], head: str) -> str:
-    """Return SHA-256 of the JSON and of every array: its name, type, shape and bytes."""
+    """Return SHA-256 of the JSON and of name, type, shape and bytes of every array."""
     hasher = hashlib.sha256(head.encode())
     for name in sorted(arrays):
         array = np.asarray(arrays[name])
@@ -115,25 +116,22 @@ def digest(arrays: dict[str, Any], head: str) -> str:
 def read(path: str | Path, *kinds: str) -> Stored:
     """Read tensors and JSON from a file of one of these kinds.
 
-    Raises BadFile for anything else.
-
-    Tensors are in memory of torch: BLAS chooses its path by alignment, and empty arrays
-    have other strides.
+    Raises BadFile for anything else. Tensors are in memory of torch: BLAS chooses its
+    path by alignment, and empty arrays have other strides.
     """
     import torch
 
     stored = read_arrays(path, *kinds)
     tensors = {}
     for name in list(stored.tensors):
-        shared = torch.from_numpy(
-            stored.tensors.pop(name)
-        )  # one by one, so that memory does not double
+        # one by one, so that memory does not double
+        shared = torch.from_numpy(stored.tensors.pop(name))
         tensors[name] = torch.empty(shared.shape, dtype=shared.dtype).copy_(shared)
     return stored._replace(tensors=tensors)
 
 
 def read_arrays(path: str | Path, *kinds: str, check: Check | None = None) -> Stored:
-    """Read a file as `read` does, but into NumPy arrays: this does not load torch.
+    """Read a file as `read` does, but into NumPy arrays, without torch.
 
     `check` is called with the names, types and shapes of the tensors and with the JSON
     before any tensor is read, and raises BadFile for what the caller cannot use. The
@@ -141,11 +139,10 @@ def read_arrays(path: str | Path, *kinds: str, check: Check | None = None) -> St
     """
     with _open(path) as file:
         meta = _read_head(path, file, kinds)
-        about = {name: file.get_slice(name) for name in sorted(file.keys())}
-        entries = {
-            name: Entry(part.get_dtype(), tuple(part.get_shape()))
-            for name, part in about.items()
-        }
+        entries = {}
+        for name in sorted(file.keys()):
+            part = file.get_slice(name)
+            entries[name] = Entry(part.get_dtype(), tuple(part.get_shape()))
         checked = None
         if check is not None:
             checked = check(entries, meta)
@@ -182,9 +179,9 @@ def _open(path: str | Path) -> Iterator[Any]:
         with safe_open(path, framework="np") as file:
             yield file
     except BadFile as error:
-        raise (
-            error if str(path) in str(error) else BadFile(f"{path}: {error}")
-        ) from error
+        if str(path) in str(error):
+            raise
+        raise BadFile(f"{path}: {error}") from error
     except (SafetensorError, *DAMAGE) as error:
         raise BadFile(
             f"{path} is truncated, or not a cavity file ({error!s:.200})."
@@ -199,10 +196,9 @@ def _check_length(length: int, values: int = 0) -> None:
     """Raise BadFile for a header that would take long to read."""
     if length > _HEADER_BYTES or values > _MOST_VALUES:
         raise BadFile(
-            f"its JSON takes {length / 2**20:.1f} MB with {values} values, and a "
-            f"cavity file has at most {_HEADER_BYTES >> 20} MB "
-            f"and {_MOST_VALUES} of them: names of columns and levels, the history, "
-            f"notes_."
+            f"its JSON takes {length / 2**20:.1f} MB with {values} values, but a "
+            f"cavity file has at most {_HEADER_BYTES >> 20} MB and {_MOST_VALUES} "
+            "values: shorten the names of columns and levels, the history or notes_."
         )
 
 
@@ -210,18 +206,14 @@ def _read_head(path: str | Path, file: Any, kinds: tuple[str, ...]) -> dict[str,
     """Return the JSON if the file is of one of these kinds and of a known format."""
     if len(file.keys()) > _MOST_TENSORS:
         raise BadFile(
-            f"it has {len(file.keys())} tensors, and a cavity file has at most "
+            f"it has {len(file.keys())} tensors, but a cavity file has at most "
             f"{_MOST_TENSORS}."
         )
     meta = json.loads((file.metadata() or {}).get(_KEY) or "null")
-    if not isinstance(meta, dict) or meta.get("kind") not in kinds:
-        found = None
-        if isinstance(meta, dict):
-            found = meta.get("kind")
-        raise BadFile(
-            f"{path} is not a cavity {kinds[0]}"
-            + (f" but a {found!s:.40}." if found else ".")
-        )
+    found = meta.get("kind") if isinstance(meta, dict) else None
+    if found not in kinds:
+        other = f" but a {found!s:.40}" if found else ""
+        raise BadFile(f"{path} is not a cavity {kinds[0]}{other}.")
     number = meta.get("format")
     if number in range(1, FORMAT) and not isinstance(number, bool):
         wrote = f"cavity {meta.get('version', 'before 0.3')!s:.20}"
@@ -233,7 +225,7 @@ def _read_head(path: str | Path, file: Any, kinds: tuple[str, ...]) -> dict[str,
     if isinstance(number, bool) or number != FORMAT:
         raise BadFile(
             f"{path} has format {number!s:.40}, this version reads {FORMAT}: update "
-            f"cavity."
+            "cavity."
         )
     return meta
 
@@ -243,5 +235,7 @@ def _check_digest(
 ) -> None:
     """Refuse a file whose contents changed after it was written."""
     if words.get(_DIGEST) != digest(arrays, words[_KEY]):
-        said = f"{path} is damaged: its contents do not match its SHA-256 digest."
-        raise BadFile(f"{said} Restore the file from a copy, or fit again.")
+        raise BadFile(
+            f"{path} is damaged: its contents do not match its SHA-256 digest. Restore "
+            "the file from a copy, or fit again."
+        )

@@ -10,15 +10,12 @@ MOST_NAMES = 8
 
 
 def format_grid(lines: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
-    """Format lines of cells as aligned columns; `right`: the columns that are aligned
-    to the right.
-    """
+    """Format lines of cells as aligned columns, those in `right` to the right."""
     columns = []
     for j, column in enumerate(zip(*lines, strict=True)):
         width = max(map(len, column))
-        columns.append(
-            [cell.rjust(width) if j in right else cell.ljust(width) for cell in column]
-        )
+        align = str.rjust if j in right else str.ljust
+        columns.append([align(cell, width) for cell in column])
     return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
 
 
@@ -30,21 +27,20 @@ def format_pairs(rows: Sequence[tuple[str, str]], indent: int = 2) -> str:
 
 
 def list_names(names: Sequence[str], most: int = MOST_NAMES) -> str:
-    """Join names; of many, the first ones."""
-    return ", ".join(names[:most]) + (
-        f" and {len(names) - most} more" if len(names) > most else ""
-    )
+    """Join names; long lists are cut, with the number of further names."""
+    listed = ", ".join(names[:most])
+    if len(names) > most:
+        return f"{listed} and {len(names) - most} more"
+    return listed
 
 
 def name_column(name: str) -> str:
-    """Return what texts call a column: the header of a table may have no name for it."""
+    """Return the name of a column for texts: the header of a table may lack it."""
     return name or "unnamed column"
 
 
 def shorten(text: str, width: int) -> str:
-    """Cut a text to a width in half-width characters; those of East Asian scripts take
-    two.
-    """
+    """Cut a text to a width, where East Asian characters take two places."""
     used = 0
     kept = ""
     for letter in text:
@@ -56,16 +52,14 @@ def shorten(text: str, width: int) -> str:
 
 
 def format_label(label: Any) -> str:
-    """Format a label as text: whole numbers without a point, booleans in lower case as
-    in Arrow.
+    """Format a label as text.
+
+    Whole numbers have no point, and booleans are in lower case, as in Arrow.
     """
-    # of NumPy
-    if hasattr(label, "item"):
-        value = label.item()
-    else:
-        value = label
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)
+    if hasattr(label, "item"):  # a scalar of NumPy
+        label = label.item()
+    if isinstance(label, bool):
+        return str(label).lower()
+    if isinstance(label, float) and label.is_integer():
+        return str(int(label))
+    return str(label)

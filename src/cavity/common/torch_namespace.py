@@ -18,8 +18,9 @@ def _sqrt(x: Tensor) -> Tensor:
 
 
 def constant(values: tuple[float, ...], like: Tensor) -> Tensor:
-    """Return the numbers as a tensor like `like`, created only once: a recorded step
-    must not copy from Python.
+    """Return the numbers as a tensor like `like`, created only once.
+
+    A recorded step must not copy from Python.
     """
     return _constant(values, like.dtype, like.device)
 
@@ -39,10 +40,16 @@ def _add_products(offset: Tensor, points: Tensor, V: Tensor) -> Tensor:
 TORCH = SimpleNamespace(
     array=lambda x: x,
     largest=lambda x: float(torch.finfo(x.dtype).max),
-    **{
-        name: getattr(torch, name)
-        for name in "exp log log1p abs cos tanh where ceil linalg einsum".split()
-    },
+    exp=torch.exp,
+    log=torch.log,
+    log1p=torch.log1p,
+    abs=torch.abs,
+    cos=torch.cos,
+    tanh=torch.tanh,
+    where=torch.where,
+    ceil=torch.ceil,
+    linalg=torch.linalg,
+    einsum=torch.einsum,
     erfcx=torch.special.erfcx,
     log_ndtr=torch.special.log_ndtr,
     log_sigmoid=logsigmoid,

@@ -1,6 +1,4 @@
-"""Sums over processes by torch.distributed: joining and leaving a group, and the sums
-of its ranks.
-"""
+"""Process groups of torch.distributed: joining, leaving, and sums over ranks."""
 
 from __future__ import annotations
 
@@ -43,12 +41,8 @@ class ProcessGroup(Local):
         shared = buffer.to(self.device)
         self._call(dist.all_reduce, shared)
         parts = torch.split(shared.to(buffer.device), [t.numel() for t in totals])
-        return type(totals)(
-            *(
-                p.reshape(t.shape).to(t.dtype)
-                for p, t in zip(parts, totals, strict=True)
-            )
-        )
+        both = zip(parts, totals, strict=True)
+        return type(totals)(*(p.reshape(t.shape).to(t.dtype) for p, t in both))
 
     def agree(self, flag: bool) -> bool:
         votes: Tensor = torch.tensor(float(flag), device=self.device)
@@ -76,10 +70,9 @@ class ProcessGroup(Local):
     def _call(self, communicate: Callable[..., Any], *given: Any) -> None:
         """Communicate.
 
-        Raises LostRank if that fails or takes longer than the group's time-out; NCCL
-        ends the process instead.
-
-        This rank leaves the group first, so that ranks that wait for it notice.
+        Raises LostRank if that fails or takes longer than the group's timeout; NCCL
+        ends the process instead. Before it raises, this rank leaves the group, so that
+        ranks that wait for it notice.
         """
         try:
             communicate(*given)
@@ -88,16 +81,20 @@ class ProcessGroup(Local):
                 leave()
             raise LostRank(
                 f"rank {self.rank} of {self.world} lost another rank, which was "
-                f"stopped, has died or is busy "
-                f"({str(error).splitlines()[0]:.120}). Start the ranks again, with "
-                f"checkpoint= and resume=True to go on; "
+                f"stopped, has died or is busy ({_first_line(error):.120}). "
+                "Start the ranks again, with checkpoint= and resume=True to go on; "
                 "distributed.join(timeout=) sets how long ranks wait."
             ) from error
 
 
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]
+
+
 def select_gpu() -> torch.device:
-    """Make the GPU that torchrun assigns to this rank the current one, which NCCL uses,
-    and return it.
+    """Make the GPU that torchrun assigns to this rank the current one, and return it.
+
+    NCCL uses the current one.
     """
     if "LOCAL_RANK" in os.environ:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
@@ -105,12 +102,14 @@ def select_gpu() -> torch.device:
 
 
 def current() -> Local:
-    """Return the process group of this process: a `ProcessGroup` if there are several
-    ranks, else a `Local`.
-    """
-    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+    """Return the group of this process: a `ProcessGroup` if there are several ranks."""
+    if _has_joined() and dist.get_world_size() > 1:
         return ProcessGroup()
     return Local()
+
+
+def _has_joined() -> bool:
+    return dist.is_available() and dist.is_initialized()
 
 
 def join(backend: str | None = None, timeout: float = TIMEOUT) -> Local:
@@ -142,11 +141,8 @@ def join(backend: str | None = None, timeout: float = TIMEOUT) -> Local:
     0
     >>> distributed.leave()
     """
-    if (
-        isinstance(timeout, bool)
-        or not isinstance(timeout, int | float)
-        or not 0 < timeout < 1e8
-    ):
+    is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+    if not is_number or not 0 < timeout < 1e8:
         raise BadOption(f"timeout={timeout!r} must be a positive number of seconds.")
     if "RANK" not in os.environ or dist.is_initialized():
         return current()
@@ -168,24 +164,22 @@ def join(backend: str | None = None, timeout: float = TIMEOUT) -> Local:
     except dist.DistError as error:
         raise LostRank(
             f"the ranks did not find each other within {timeout:g} s: "
-            f"{str(error).splitlines()[0]:.200}"
+            f"{_first_line(error):.200}"
         ) from error
     return current()
 
 
 @functools.cache
 def warn_unjoined() -> None:
-    """Warn, once per process, if torchrun started several processes and this one has
-    not joined the others.
-    """
+    """Warn once per process if torchrun started several that have not joined."""
     world = os.environ.get("WORLD_SIZE", "")
-    joined = dist.is_available() and dist.is_initialized()
-    if "RANK" in os.environ and world.isdecimal() and int(world) > 1 and not joined:
+    several = "RANK" in os.environ and world.isdecimal() and int(world) > 1
+    if several and not _has_joined():
         warnings.warn(
             f"torchrun started {world} processes, but this one has not joined the "
-            f"others: each of the {world} processes fits a "
-            "model of its own, on the rows that it is given. Call "
-            "cavity.distributed.join() before fit to fit one model together.",
+            f"others: each of the {world} processes fits a model of its own, on the "
+            "rows that it is given. Call cavity.distributed.join() before fit to fit "
+            "one model together.",
             UserWarning,
             stacklevel=2,
         )
@@ -199,7 +193,7 @@ def leave() -> None:
     >>> from cavity import distributed
     >>> distributed.leave()
     """
-    if dist.is_available() and dist.is_initialized():
+    if _has_joined():
         dist.destroy_process_group()
 
 
@@ -209,8 +203,7 @@ def _agree_on_prefix(
     """Agree on a key prefix that is unique to this start of the ranks.
 
     Every rank announces itself with a unique name, and rank 0 answers to that name
-    until all ranks have confirmed. Answers to announcements of dead ranks are never
-    read.
+    until all ranks have confirmed. Answers to dead ranks are never read.
     """
     me = uuid4().hex
     if rank > 0:
@@ -225,13 +218,12 @@ def _agree_on_prefix(
             who = ", ".join(map(str, sorted(missing)))
             raise LostRank(
                 f"rank {who} of {world} did not start within {timeout:g} s: see what "
-                f"it printed."
+                "it printed."
             )
         for other in sorted(missing):
-            if store.check([f"cavity/here/{other}"]):
-                store.set(
-                    f"cavity/answer/{store.get(f'cavity/here/{other}').decode()}", me
-                )
+            here = f"cavity/here/{other}"
+            if store.check([here]):
+                store.set(f"cavity/answer/{store.get(here).decode()}", me)
             if store.check([f"cavity/heard/{me}/{other}"]):
                 missing.discard(other)
         time.sleep(0.01)

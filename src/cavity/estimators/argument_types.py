@@ -1,6 +1,6 @@
 """Types of the estimators' arguments.
 
-Names of methods, kernels and rules are those of the registries; a test says so.
+A test compares the names of methods, kernels and rules with the registries.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ if TYPE_CHECKING:  # they load torch
 
 # ruff: noqa: UP007  names in quotes have no operator |
 
-TableLike: TypeAlias = (
-    # arrays, frames, tensors, sparse rows, files, batches: `fit` says what it takes
-    object
-)
-Column: TypeAlias = ArrayLike  # labels, targets or weights, one per row
+# arrays, frames, tensors, sparse matrices, files, batches: see `GPClassifier.fit`
+TableLike: TypeAlias = object
+# labels, targets or weights, one per row
+Column: TypeAlias = ArrayLike
 EvalSet: TypeAlias = tuple[TableLike, Column] | Sequence[tuple[TableLike, Column]]
 Seed: TypeAlias = int | np.random.RandomState | None
 Device: TypeAlias = Union[str, "torch.device"]
@@ -41,16 +40,18 @@ RegressorMethod: TypeAlias = Union[
 ]
 Points: TypeAlias = Union[NDArray[Any], "torch.Tensor", Sequence[Sequence[float]]]
 ClassifierInducing: TypeAlias = Union[
-    Literal["auto", "random", "kmeans", "per-class"],
+    Literal["auto", "random", "kmeans", "per-class", "greedy", "spectrum"],
     Points,
     Sequence[Sequence[Sequence[float]]],
 ]
-RegressorInducing: TypeAlias = Union[Literal["auto", "random", "kmeans"], Points]
+RegressorInducing: TypeAlias = Union[
+    Literal["auto", "random", "kmeans", "greedy", "spectrum"], Points
+]
 ClassWeight: TypeAlias = Literal["balanced"] | Mapping[Any, float]
 
 
 class Classifier(Protocol):
-    """A classifier of scikit-learn's kind."""
+    """A classifier with the interface of scikit-learn."""
 
     def fit(self, X: Any, y: Any) -> Any: ...
     def predict_proba(self, X: Any) -> Any: ...

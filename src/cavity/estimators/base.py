@@ -1,8 +1,9 @@
-"""What the estimators share: storing a fit's result, sampling, saving."""
+"""Base class of the estimators: fitted attributes, sampling, saving."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -39,10 +40,10 @@ if TYPE_CHECKING:  # they load torch
 class GPEstimator(Explains, BaseEstimator):
     """Base class of GPClassifier and GPRegressor.
 
-    A fit sets attributes only when it has a result.
+    `fit` sets attributes only when it has a result, so a failed fit changes nothing.
     """
 
-    _kind: ClassVar[str]  # what its files call themselves
+    _kind: ClassVar[str]  # kind of its model files
     _result: Result
     _config: Callable[[], ClassifierConfig | RegressorConfig]
     method: Any
@@ -69,25 +70,26 @@ class GPEstimator(Explains, BaseEstimator):
         return shown
 
     def _describe_fit(self) -> str:
-        fitted = hasattr(self, "_result")
-        if fitted:
-            return describe_fit(self._result, getattr(self, "estimate_", None))
-        return ""
+        if not hasattr(self, "_result"):
+            return ""
+        return describe_fit(self._result, getattr(self, "estimate_", None))
 
     def set_params(self, **params: Any) -> Self:
-        """Set arguments, inner ones as `kernel__argument`, `method__argument` or
-        `training__argument`.
+        """Set parameters of the estimator.
+
+        Parameters of objects inside it are `kernel__name`, `method__name` and
+        `training__name`.
 
         Parameters
         ----------
         **params : dict
-            Argument values by name. Where `kernel` or `training` is None, an inner
-            argument makes it `RBF()` or `Training()`.
+            Values by name. If `kernel` or `training` is None, setting a parameter
+            inside it first creates `RBF()` or `Training()`.
 
         Returns
         -------
         self : GPClassifier or GPRegressor
-            The estimator itself.
+            The estimator.
         """
         for name in ("kernel", "method", "training"):
             inner = next((key for key in params if key.startswith(f"{name}__")), None)
@@ -107,20 +109,20 @@ class GPEstimator(Explains, BaseEstimator):
         """Set the fitted attributes: NumPy arrays in the user's units."""
         self._result = result
         features = result.features
-        prepare = result.features.preparation
+        prepare = features.preparation
         self._set_optional("preparation_", prepare)
+
+        names: Any
         if prepare is None:
             self.n_features_in_ = features.n
+            names = features.names
         else:
             self.n_features_in_ = prepare.n_features_in_
-        if prepare is None:
-            names: Any = features.names
-        else:
             names = prepare.feature_names_in_
-        self._set_optional(
-            "feature_names_in_",
-            None if names is None else np.array(names, dtype=object),
-        )
+        if names is not None:
+            names = np.array(names, dtype=object)
+        self._set_optional("feature_names_in_", names)
+
         self.log_marginal_likelihood_ = result.evidence
         self._set_optional("elbo_", result.evidence if result.is_bound else None)
         self.history_ = result.history
@@ -130,17 +132,15 @@ class GPEstimator(Explains, BaseEstimator):
 
     @property
     def plan_(self) -> Any:
-        """What the fit decided, with reasons."""
-        plan = None
-        if hasattr(self, "_result"):
-            plan = self._result.plan
+        """Decisions of the fit, with reasons."""
+        plan = self._result.plan if hasattr(self, "_result") else None
         if plan is None:
             raise AttributeError("plan_ exists after fit().")
         return plan
 
     @property
     def kernel_(self) -> Any:
-        """The kernel with learnt values."""
+        """Kernel with learnt values."""
         if not hasattr(self, "_fitted"):
             raise AttributeError("kernel_ exists after fit().")
         return self._fitted.prior.kernel
@@ -150,14 +150,22 @@ class GPEstimator(Explains, BaseEstimator):
         return self._result.model
 
     def _set_optional(self, name: str, value: Any) -> None:
-        """Set an attribute that only some fits have; remove an older one."""
+        """Set an attribute that only some fits have, or remove an earlier one."""
         if value is not None:
             setattr(self, name, value)
         elif hasattr(self, name):
             delattr(self, name)
 
+    def _arguments(self) -> dict[str, Any]:
+        """Return the arguments of GPClassifier or GPRegressor.
+
+        Unlike `get_params`, this does not depend on the constructor of a subclass.
+        """
+        owner = model_file.ESTIMATORS[self._kind]
+        return {field.name: getattr(self, field.name) for field in fields(owner)}
+
     def _make_request(self, raw: GivenRows) -> Request[Any]:
-        """Check the arguments, and draw the seed of the fit."""
+        """Check the arguments and draw the seed of the fit."""
         from cavity.fitting.request import make_request
 
         earlier = None
@@ -168,19 +176,19 @@ class GPEstimator(Explains, BaseEstimator):
     def _fit(
         self,
         fit: Callable[[Request[Any], Callable[[Result], None]], list[str]],
-        *given: Any,
+        given: GivenRows,
     ) -> Self:
         import torch
 
-        request = self._make_request(GivenRows(*given))
-        with torch.inference_mode(False):  # within that mode tensors have no gradients
+        request = self._make_request(given)
+        with torch.inference_mode(False):  # tensors have no gradients in that mode
             self.fit_warnings_ = fit(request, self._store)
         return self
 
     def _predict(
         self, X: Any, predict: Callable[[FittedModel, Floats], Results]
     ) -> Results:
-        features = self._features()
+        features = self._features()  # first: raises NotFittedError
         return predict_blocks(self._fitted, features, X, predict)
 
     def _features(self) -> Features:
@@ -190,18 +198,17 @@ class GPEstimator(Explains, BaseEstimator):
     def to(self, device: Device) -> Self:
         """Move the fitted model to a device, in place.
 
-        Predictions are computed there. The argument `device`, which later fits use,
-        stays as it is.
+        Only predictions move: later fits use the parameter `device` as before.
 
         Parameters
         ----------
         device : str or torch.device
-            "auto", "cpu", "cuda", "cuda:1".
+            Where to predict: "cpu", "cuda", "cuda:1" or "auto".
 
         Returns
         -------
         self : GPClassifier or GPRegressor
-            The estimator itself.
+            The estimator.
         """
         check_is_fitted(self, "_fitted")
         self._result = self._result_on(resolve_device(device))
@@ -210,14 +217,12 @@ class GPEstimator(Explains, BaseEstimator):
     def _result_on(self, device: Any) -> Result:
         model = self._result.model.to(device)
         rows = self._result.rows
-        return self._result._replace(
-            model=model, rows=None if rows is None else rows.to(device)
-        )
+        if rows is not None:
+            rows = rows.to(device)
+        return self._result._replace(model=model, rows=rows)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle the model without its device and without what has one entry per
-        training row.
-        """
+        """Pickle the model on the CPU, without values per training row."""
         state: dict[str, Any] = super().__getstate__()
         if "_result" not in state:
             return state
@@ -226,17 +231,17 @@ class GPEstimator(Explains, BaseEstimator):
         return state | {"_result": kept, "_loo_log_proba": None}
 
     def save(self, path: str | Path) -> None:
-        """Write the fitted model to one file (safetensors and JSON);
-        `cavity.load(path)` reads it.
+        """Save the fitted model to one file; `cavity.load` reads it.
 
-        It holds training rows only if inducing points are not learnt, or for "nystrom"
-        and "cg"; `cavity info` says so. It does not hold callbacks, a RandomState, the
-        code of your own kernel, or what `warm_start` continues from.
+        The file (safetensors and JSON) contains no code. It contains training rows only
+        if inducing points are not learnt, or for "nystrom" and "cg"; `cavity info` says
+        so. It does not contain callbacks, a RandomState, the code of your own kernel,
+        or the state that `warm_start` continues from.
 
         Parameters
         ----------
         path : str or Path
-            The file.
+            File to write.
         """
         model_file.save(self._record(), path)
 
@@ -249,7 +254,7 @@ class GPEstimator(Explains, BaseEstimator):
         )
         return Record(
             self._kind,
-            flatten(self.get_params(deep=False)),
+            flatten(self._arguments()),
             result,
             getattr(self, "notes_", {}),
         )
@@ -270,37 +275,34 @@ class GPEstimator(Explains, BaseEstimator):
         return made
 
     def predict_novelty(self, X: TableLike) -> Floats:
-        """Tell how unlike the training rows each row is: 0 is as usual as can be, 1 as
-        unusual as can be.
+        """Measure how unlike the training rows each row is, from 0 to 1.
 
-        The number is the share of training rows with a smaller posterior variance of
-        the latent functions: of new rows like the training rows, one in twenty is above
+        Novelty is the share of training rows with a smaller posterior variance of the
+        latent functions. If new rows are like the training rows, one in twenty is above
         0.95. At 1 the model knows no more than before training.
 
         Parameters
         ----------
-        X : array-like of shape (n, D), or a source
-            As for `predict`.
+        X : array-like or frame of shape (n_samples, n_features), or a source
+            Rows to judge, as for `predict`.
 
         Returns
         -------
-        ndarray of shape (n,)
-            Novelty, between 0 and 1.
+        ndarray of shape (n_samples,)
+            Novelty, between 0 (most usual) and 1 (most unusual).
         """
         check_is_fitted(self, "_fitted")
-        return self._predict(
-            X, partial(predict_novelty, novelty=find_novelty(self._result.novelty))
-        )[0]
+        novelty = find_novelty(self._result.novelty)
+        return self._predict(X, partial(predict_novelty, novelty=novelty))[0]
 
     def summary(self) -> FitSummary:
-        """Return the learnt hyper-parameters by class and column; `print` shows them as
-        a table.
+        """Return the learnt hyper-parameters by class and column.
 
         Returns
         -------
         FitSummary
-            Variances, lengthscales and noise; method, number of inducing points, epochs
-            and evidence.
+            Variances, lengthscales and noise, with the method, the number of inducing
+            points and of epochs, and the evidence. `print` shows them as a table.
         """
         check_is_fitted(self, "_fitted")
         return summarise_fit(self._result, str(self.method))
@@ -318,43 +320,50 @@ class GPEstimator(Explains, BaseEstimator):
         n_models: int = 100,
         random_state: Seed = None,
     ) -> HyperSamples:
-        """Draw kernel parameters and noise from their posterior by NUTS, and average
-        predictions over the draws.
+        """Draw kernel parameters and noise from their posterior by NUTS.
 
-        The density is the "objective" of `history_` with converged sites. Needs the
-        extra "mcmc".
+        The log density is the "objective" of `history_` with converged sites. Chains
+        start around the fitted values. Requires the extra "mcmc".
 
         Parameters
         ----------
-        X, y, sample_weight : array-like
-            The rows of the fit. Chains start around its hyper-parameters.
-        n_samples, warmup, chains : int
-            Draws per chain, warm-up draws per chain, and chains.
-        target_accept : float
-            Acceptance rate that the warm-up aims at.
-        n_models : int
-            Predictions are averaged over this many draws, evenly spaced.
-        random_state : int, RandomState or None
+        X : array-like or frame of shape (n_samples, n_features)
+            Training rows: the rows of the fit.
+        y : array-like of shape (n_samples,)
+            Labels or targets of the fit.
+        sample_weight : array-like of shape (n_samples,) or None, default=None
+            Weights of the fit.
+        n_samples : int, default=200
+            Draws per chain, after warm-up.
+        warmup : int, default=200
+            Warm-up draws per chain.
+        chains : int, default=2
+            Number of chains.
+        target_accept : float, default=0.8
+            Acceptance probability that the warm-up aims at.
+        n_models : int, default=100
+            Number of draws, evenly spaced, that predictions are averaged over.
+        random_state : int, RandomState or None, default=None
             Random seed.
 
         Returns
         -------
         HyperSamples
-            `draws` by name, arrays (chains, n_samples, ...), with `r_hat`, `ess`,
-            `acceptance`, `divergences` and `warnings`. It predicts as the estimator
-            does.
+            `draws` by name, arrays of shape (chains, n_samples, ...), and the
+            diagnostics `r_hat`, `ess`, `acceptance`, `divergences` and `warnings`. It
+            predicts as the estimator does, averaged over the draws.
         """
         import torch
 
-        from cavity.explain.sampling import draw_samples
+        from cavity.explain.sampling import SamplingOptions, draw_samples
 
         check_is_fitted(self, "_fitted")
         given = GivenRows(X, y, sample_weight)
-        options = (n_samples, warmup, chains, target_accept, n_models)
+        options = SamplingOptions(
+            n_samples, warmup, chains, target_accept, n_models, random_state
+        )
         with torch.inference_mode(False):
-            return draw_samples(
-                self._config(), self._result, given, *options, random_state
-            )
+            return draw_samples(self._config(), self._result, given, options)
 
 
 def _make_default(name: str) -> Any:

@@ -1,6 +1,4 @@
-"""GPClassifier: reads its arguments, hands over to `fitting` and `prediction`, stores
-results.
-"""
+"""GPClassifier: arguments, fitting and prediction of class labels."""
 
 from __future__ import annotations
 
@@ -38,112 +36,146 @@ if TYPE_CHECKING:  # they load torch
 @model_file.register
 @dataclass(eq=False, repr=False)
 class GPClassifier(ClassifierMixin, Judges):
-    """Multi-class Gaussian process classification by expectation propagation.
+    """Gaussian process classification by expectation propagation.
 
-    One latent Gaussian process per class (one for two classes) with learnt inducing
-    points; the class with the largest latent value wins. Most fits need no argument;
-    `effort` is the first to try, and docs/parameters.md says when to change the others.
+    Each class has a latent Gaussian process (two classes share one) with learnt
+    inducing points; the class with the largest latent value wins.
+
+    The defaults suit most tables. Change `effort` first; docs/parameters.md says when
+    to change the others.
 
     Parameters
     ----------
     method : str or cavity.methods.Method, default="auto"
-        "auto" (EP, or SEP if sites take more than 2 GB), "ep", "sep", "rep", "pep",
-        "gfitc", "vi" or "laplace"; or an object with options, such as
-        `cavity.methods.REP(epsilon=0.05)`.
-    effort : {"fast", "balanced"}
-        How much work method="auto" may take; "fast" has fewer inducing points, no
+        Inference method: "auto", "ep", "sep", "rep", "pep", "gfitc", "vi" or "laplace",
+        or an object with options, such as `cavity.methods.REP(epsilon=0.05)`.
+
+        - "auto": EP, or SEP if the sites take more than 2 GB. The library also chooses
+          the training, calibrates the probabilities and adds other classifiers.
+        - Any other method is the model of its paper, without calibration and pool
+          unless `calibration` or `ensemble` asks for them.
+    effort : {"balanced", "fast"}, default="balanced"
+        How much work `method="auto"` may take. "fast" uses fewer inducing points, no
         trees, and boosting only above 2,000 rows.
-    calibration : {"auto", None, "temperature"}
-        "temperature": class probabilities are softmax(w log p), with w fitted to rows
-        that the model did not see. "auto": with method="auto". None: the probabilities
-        of the model.
-    ensemble : {"auto", None, "trees"}, or classifiers
-        Classifiers to pool with: probabilities are proportional to p_GP^w₀ p₁^w₁ ...,
-        with weights fitted to held-out rows. "auto": with method="auto" and a table in
-        memory, unless calibration=None, class frequencies, logistic regression, small
-        networks, boosting and extra trees. "trees": class frequencies, boosting and
-        extra trees.
-    kernel : None, a kernel of `cavity.kernels`, or a torch.nn.Module with full, cross
-    and diag
-        None: RBF with one lengthscale per feature and class; with method="auto" and at
-        least two inducing points per feature, `RBF() + Linear(fades=True)`.
-    n_inducing : "auto", int, or a fraction of the rows
-        Inducing points per class. "auto": 100; with method="auto" as many as the work
-        of the effort allows.
-    inducing : str, None or array
-        "auto", "random", "kmeans", "per-class" or "greedy"; an array (M, D) or (C, M,
-        D); None: every distinct row, not learnt. "spectrum": `n_inducing` cosines and
-        sines at random frequencies of the kernel's spectrum (RBF, Matérn), not learnt.
-    learning_rate : float or None
-        None: 0.01; on mini-batches 0.03, decaying to a tenth of it (method="auto":
-        0.08, annealed).
-    batch_size : "auto", None or int
-        None: full batches.
-    max_epochs : int or None
-        None: 500 on full batches (method="auto": 16 of L-BFGS); on mini-batches what
-        the plan's steps take, at least three.
-    device : str or torch.device
-        "auto" (the GPU if there is one and the table is not small), "cpu", "cuda",
-        "cuda:1". The fitted model predicts there.
-    random_state : int, RandomState or None
-        Random seed.
-    warm_start : bool
-        Continue from the hyper-parameters and sites of the last fit.
-    class_weight : None, "balanced" or dict
-        Factors on the weights of rows, by class. "balanced" gives every class the same
-        weight.
-    training : None or cavity.Training
-        What is learnt, optimiser, tolerance, early stopping, checkpoints, precision.
-        Grid searches take `training__tol`.
-    callbacks : sequence of cavity.callbacks.Callback
-        Your own, which follow the training and may stop it.
-    verbose : int
-        1 shows the plan with a time estimate, the stages of the fit, and progress bars.
+    calibration : {"auto", "temperature"} or None, default="auto"
+        How class probabilities are calibrated.
+
+        - "temperature": use softmax(w log p), where w is fitted to rows that the model
+          did not see.
+        - "auto": as "temperature" if `method="auto"`.
+        - None: use the probabilities of the model as they are.
+    ensemble : {"auto", "trees"}, classifier, list of them or None, default="auto"
+        Classifiers to pool with the Gaussian process. Pooled probabilities are
+        proportional to p_GP^w₀ p₁^w₁ ..., with weights fitted to held-out rows.
+
+        - "auto": class frequencies, logistic regression, small networks, boosting and
+          extra trees, if `method="auto"`, the table is in memory and `calibration` is
+          not None.
+        - "trees": class frequencies, boosting and extra trees.
+        - None: the Gaussian process alone.
+    kernel : cavity.kernels.Kernel, torch.nn.Module or None, default=None
+        Covariance function; a module needs the methods `full`, `cross` and `diag`. If
+        None, use `RBF` with one lengthscale per feature and class. With
+        `method="auto"` and at least two inducing points per feature, use
+        `RBF() + Linear(fades=True)`.
+    n_inducing : int, float or "auto", default="auto"
+        Number of inducing points per class; a float is a fraction of the rows. "auto"
+        means 100 or, with `method="auto"`, as many as the work of the effort allows.
+    inducing : str, array or None, default="auto"
+        Initial inducing points, or how to choose them: "auto", "random", "kmeans",
+        "per-class" or "greedy". An array has shape (M, D) or (C, M, D). If None, every
+        distinct row is a fixed inducing point. With "spectrum", the model has
+        `n_inducing` cosines and sines instead, at fixed random frequencies of the
+        kernel's spectrum (RBF, Matérn).
+    learning_rate : float or None, default=None
+        Step size. If None, use 0.01 on full batches and 0.03 on mini-batches, decaying
+        to a tenth of it. With `method="auto"`, mini-batches use 0.08, annealed.
+    batch_size : int, "auto" or None, default="auto"
+        Rows per step. "auto" chooses by the size of the table; None uses all rows.
+    max_epochs : int or None, default=None
+        Maximum number of passes over the rows. If None, use 500 on full batches, or 16
+        of L-BFGS with `method="auto"`. Mini-batches take as many as the steps of the
+        plan need, at least three.
+    device : str or torch.device, default="auto"
+        Where to train and predict: "cpu", "cuda", "cuda:1". "auto" uses a GPU, if there
+        is one, unless the table is small.
+    random_state : int, RandomState or None, default=None
+        Random seed. Give an int to get the same model from every call.
+    warm_start : bool, default=False
+        Whether `fit` continues from the hyper-parameters and sites of the last fit.
+    class_weight : dict, "balanced" or None, default=None
+        Factors on the weights of rows, by class label. "balanced" gives every class the
+        same total weight.
+    training : cavity.Training or None, default=None
+        What is learnt, optimiser, tolerance, early stopping, checkpoints and precision.
+        Grid searches can set one of them, such as `training__tol`.
+    callbacks : sequence of cavity.callbacks.Callback, default=()
+        Callbacks that follow the training and may stop it.
+    verbose : int, default=0
+        If 1, show the plan with estimated times, the stages of the fit and progress
+        bars.
 
     Attributes
     ----------
-    classes_, n_features_in_, feature_names_in_ : as in scikit-learn
-        Class labels, the number of columns of X, and their names if it had names.
+    classes_ : ndarray of shape (n_classes,)
+        Class labels, sorted.
+    n_features_in_ : int
+        Number of columns of X.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns of X. Defined only if X has column names.
     preparation_ : cavity.Preparation
-        How columns become features, if the table had other columns than numbers, or
-        missing cells.
-    kernel_, inducing_points_, noise_ : Kernel, ndarray of shape (C, M, D), ndarray of
-    shape (C,)
-        The kernel with learnt values, the inducing points in the units of X, and noise
-        variances.
-    frequencies_ : ndarray of shape (C, M/2, D)
-        In radians per unit of a feature, with inducing="spectrum".
-    epsilon_ : float
-        Share of random labels, for methods that have one.
-    log_marginal_likelihood_, elbo_ : float
-        log Z_q: the log marginal likelihood with "rep", "gfitc", "laplace" or two
-        classes, a lower bound, also `elbo_`, with "vi". With others it compares only
-        fits of one method to the same rows: use `estimate_`. NaN if training stopped
-        too early.
-    temperature_, calibration_, ensemble_weights_ : float, str, ndarray
-        1/w of softmax(w log p), above 1 if the model was too confident; how w and the
-        weights of the pool were found; weight of the Gaussian process, then of each
-        member of the pool.
+        How columns become features. Defined only if X has missing cells or columns that
+        are not numbers.
     plan_ : Plan
-        What the fit decided, with reasons; `print` shows a table.
+        Decisions of the fit, with reasons; `print` shows them as a table.
+    estimate_ : Estimate
+        Log loss and accuracy expected on new rows, with standard errors, next to the
+        log loss and accuracy of class frequencies. `print` says how far to trust it.
+    calibration_ : str
+        Which rows determined the temperature and the weights of the pool.
+    temperature_ : float
+        1/w of softmax(w log p): above 1 if the model was too confident.
+    ensemble_weights_ : ndarray
+        Weight of the Gaussian process, then of each member of the pool.
     class_prior_ : ndarray of shape (n_classes,)
         Class frequencies of the training rows, by weight.
-    estimate_ : Estimate
-        Log loss and accuracy on new rows, with errors, and those of class frequencies;
-        `print` says how far to trust it.
-    loo_log_proba_ : ndarray of shape (N, n_classes)
-        Log-probabilities of the training rows of positive weight, each without its own
-        sites. Hyper-parameters saw the rows, so they are too confident on small tables.
-        Only of a table in memory, seen whole, of at most 16 million numbers.
+    loo_log_proba_ : ndarray of shape (n_samples, n_classes)
+        Leave-one-out log-probabilities of the training rows of positive weight, each
+        without its own sites. Too confident on small tables, because hyper-parameters
+        saw the rows. Defined only for tables in memory with at most 16 million numbers
+        whose rows were all seen.
     feature_importance_ : ndarray of shape (n_features_in_,)
-        How much the model reads from each column of X, in nats: the mean of KL(p(y | x)
-        ‖ mean_b p(y | x with that cell of row b)). Of correlated columns, each has more
-        than would be lost without it. Not after `partial_fit`.
+        Importance of each column in nats: the mean over rows of
+        KL(p(y | x) ‖ mean_b p(y | x with that cell of row b)). Correlated columns share
+        information: removing one loses less than its importance. Not defined after
+        `partial_fit`.
     feature_relevance_ : ndarray of shape (n_features_in_,) or None
-        Share of each column of X by inverse lengthscale: how fast the latent functions
-        may vary, not how much they do.
-    history_, n_epochs_, fit_warnings_ : list of dict, int, list of str
-        One row per epoch, the number of epochs, and what the fit warned about.
+        Share of each column by inverse lengthscale: how fast the latent functions may
+        vary along it, not how much they do.
+    kernel_ : Kernel
+        Kernel with learnt values.
+    inducing_points_ : ndarray of shape (C, M, D)
+        Inducing points, in the units of X.
+    frequencies_ : ndarray of shape (C, M/2, D)
+        Frequencies in radians per unit of a feature. Defined only for
+        `inducing="spectrum"`.
+    noise_ : ndarray of shape (C,)
+        Variance of the latent noise.
+    epsilon_ : float
+        Share of random labels. Defined only for methods that model it.
+    log_marginal_likelihood_ : float
+        log Z_q, an approximation of the log marginal likelihood for "rep", "gfitc",
+        "laplace" or two classes, and a lower bound for "vi". Otherwise it only compares
+        fits of one method to the same rows: use `estimate_` instead. NaN if training
+        stopped too early.
+    elbo_ : float
+        Evidence lower bound. Defined only for "vi".
+    history_ : list of dict
+        Training history, one entry per epoch.
+    n_epochs_ : int
+        Number of epochs.
+    fit_warnings_ : list of str
+        Warnings of the fit.
 
     Examples
     --------
@@ -177,8 +209,9 @@ class GPClassifier(ClassifierMixin, Judges):
     verbose: int = 0
 
     def _partial_fit_problem(self) -> str | None:
-        """Return why there is no `partial_fit`; a wrong argument is left to the call
-        itself.
+        """Return why there is no `partial_fit`, or None.
+
+        Wrong arguments are left to the call itself, which raises a clear error.
         """
         from cavity.fitting import partial_fit
         from cavity.fitting.options.library import read_method
@@ -193,7 +226,7 @@ class GPClassifier(ClassifierMixin, Judges):
     def _config(self) -> ClassifierConfig:
         from cavity.fitting.options.configuration import read_classifier
 
-        return read_classifier(self.get_params(deep=False))
+        return read_classifier(self._arguments())
 
     def fit(
         self,
@@ -207,55 +240,59 @@ class GPClassifier(ClassifierMixin, Judges):
         time_limit: float | None = None,
         groups: Column | str | None = None,
     ) -> Self:
-        """Fit the model to rows in memory, or to a source that is read in pieces and
-        never whole (docs/scale.md).
+        """Fit the model.
+
+        Rows may be in memory, or come from a source that is read in pieces and never
+        loaded whole (docs/scale.md). If the fit fails, all fitted attributes stay as
+        they were.
 
         Parameters
         ----------
-        X : array-like of shape (N, D), a frame, or a source
-            Frames (pandas, polars, Arrow) may have categories, dates, texts and missing
-            cells: `preparation_` makes features of them. Arrays of torch, CuPy or JAX
-            may be on any device, sparse rows may have up to 5,000 columns. Sources:
-            with `target`, a Parquet or Arrow file, a folder or a URI, a pyarrow
-            dataset, table or reader, or any object with `__arrow_c_stream__`; batches
-            (X, y) or (X, y, weight) from a callable, or an iterable of them.
-        y, sample_weight : array-like of shape (N,) or None
-            Labels, None if the source holds them. A row of weight w counts as w
-            identical rows.
-        target, weight : str
-            Columns of a Parquet or Arrow source with the labels and the weights.
-        eval_set : (X, y) or [(X, y)]
-            Validation rows of your own: training stops after `patience` epochs without
-            a smaller NLL on them, and temperature and weights of the pool come from
-            them. `history_` has "validation_nll".
-        time_limit : float or None
-            Seconds for the whole fit. Stages that do not fit into it are shortened or
-            left out, and `fit_warnings_` says which.
-        groups : array-like of shape (N,), str or None
-            Labels that say which rows belong together, such as those of one patient, or
-            their column in a Parquet or Arrow source, which is then not a feature. A
-            group stays together in folds, held-out rows and leave-one-out, and counts
-            once in the error of `estimate_`. Of a source some groups judge the model
-            and do not train it.
+        X : array-like or frame of shape (n_samples, n_features), or a source
+            Training rows.
+
+            - Frames (pandas, polars, Arrow) may have categories, dates, texts and
+              missing cells; `preparation_` turns them into features.
+            - Arrays of torch, CuPy or JAX may be on any device.
+            - Sparse matrices may have up to 5,000 columns.
+            - With `target`, X may be a Parquet or Arrow file, a folder, a URI, a
+              pyarrow dataset, table or reader, or any object with
+              `__arrow_c_stream__`.
+            - Batches (X, y) or (X, y, weight) may come from an iterable, or from a
+              callable that returns one.
+        y : array-like of shape (n_samples,) or None, default=None
+            Class labels. None if the source holds them.
+        sample_weight : array-like of shape (n_samples,) or None, default=None
+            Weights: a row of weight w counts as w identical rows.
+        target : str or None, default=None
+            Column of a Parquet or Arrow source with the labels.
+        weight : str or None, default=None
+            Column of a Parquet or Arrow source with the weights.
+        eval_set : (X, y), [(X, y)] or None, default=None
+            Validation rows of your own. Training stops after `patience` epochs without
+            a smaller negative log-likelihood on them ("validation_nll" in `history_`),
+            and they determine the temperature and the weights of the pool.
+        time_limit : float or None, default=None
+            Seconds for the whole fit. Stages without enough time are shortened or left
+            out; `fit_warnings_` says which.
+        groups : array-like of shape (n_samples,), str or None, default=None
+            Labels of rows that belong together, such as rows of one patient, or the
+            column of a Parquet or Arrow source that has these labels and is not a
+            feature. A group stays together in folds, held-out rows and leave-one-out,
+            and counts once in the standard error of `estimate_`. With a source, some
+            groups judge the model and do not train it.
 
         Returns
         -------
         self : GPClassifier
-            The fitted estimator. If the fit fails, an earlier fit stays as it was.
+            Fitted estimator.
         """
         from cavity.fitting.classification import fit_classifier
 
-        return self._fit(
-            fit_classifier,
-            X,
-            y,
-            sample_weight,
-            target,
-            weight,
-            eval_set,
-            time_limit,
-            groups,
+        given = GivenRows(
+            X, y, sample_weight, target, weight, eval_set, time_limit, groups
         )
+        return self._fit(fit_classifier, given)
 
     @available_if(lambda self: self._partial_fit_problem())
     def partial_fit(
@@ -265,29 +302,30 @@ class GPClassifier(ClassifierMixin, Judges):
         classes: ArrayLike | None = None,
         sample_weight: Column | None = None,
     ) -> Self:
-        """Learn from more rows: all rows of a call are new, and none is seen again.
+        """Learn from more rows, without the earlier ones.
 
-        For methods "sep" and "auto", and `REP(sites="tied")`. Sites are added
-        `batch_size` rows at a time (50 by default); then the hyper-parameters in
-        `learn` take one step. After `fit` with the same method, rows are added to that
-        model.
+        Available for methods "sep" and "auto", and for `REP(sites="tied")`. Sites are
+        added `batch_size` rows at a time (50 by default); then the hyper-parameters in
+        `learn` take one step. After `fit` with the same method, rows are added to the
+        fitted model.
 
         Parameters
         ----------
-        X : array-like of shape (n, D)
-            Rows. Units, inducing points and the preparation of a frame come from those
-            of the first call: give it some hundreds.
-        y : array-like of shape (n,)
-            Labels.
-        classes : array-like or None
-            All classes that will come, for the first call. None: those in y.
-        sample_weight : array-like of shape (n,) or None
-            A row of weight w counts as w identical rows.
+        X : array-like or frame of shape (n_samples, n_features)
+            New rows. Units, inducing points and the preparation of a frame come from
+            the first call: give it some hundreds of rows.
+        y : array-like of shape (n_samples,)
+            Class labels.
+        classes : array-like of shape (n_classes,) or None, default=None
+            All classes that later calls may have, for the first call. If None, use the
+            classes in y.
+        sample_weight : array-like of shape (n_samples,) or None, default=None
+            Weights: a row of weight w counts as w identical rows.
 
         Returns
         -------
         self : GPClassifier
-            The updated estimator.
+            Updated estimator.
         """
         import torch
 
@@ -302,7 +340,7 @@ class GPClassifier(ClassifierMixin, Judges):
     def _store(self, result: Result) -> None:
         super()._store(result)
         model = result.model
-        points = result.model.inducing_points
+        points = model.inducing_points
         assert result.classes is not None
         self.classes_ = result.classes
         self._loo_log_proba: Floats | None = None
@@ -320,18 +358,17 @@ class GPClassifier(ClassifierMixin, Judges):
         self._set_optional("class_prior_", result.class_prior)
 
     def predict_log_proba(self, X: TableLike) -> Floats:
-        """Predict logarithms of the class probabilities, accurate even if a probability
-        underflows.
+        """Predict log-probabilities, accurate even where probabilities underflow.
 
         Parameters
         ----------
-        X : array-like of shape (n, D), or a source
-            As for `predict`.
+        X : array-like or frame of shape (n_samples, n_features), or a source
+            Rows to predict, as for `predict`.
 
         Returns
         -------
-        ndarray of shape (n, n_classes)
-            Columns in the order of `classes_`.
+        ndarray of shape (n_samples, n_classes)
+            Log-probabilities, with columns in the order of `classes_`.
         """
         return self._predict(X, predict_log_proba)[0]
 
@@ -340,13 +377,13 @@ class GPClassifier(ClassifierMixin, Judges):
 
         Parameters
         ----------
-        X : array-like of shape (n, D), or a source
-            As for `predict`.
+        X : array-like or frame of shape (n_samples, n_features), or a source
+            Rows to predict, as for `predict`.
 
         Returns
         -------
-        ndarray of shape (n, n_classes)
-            Columns in the order of `classes_`.
+        ndarray of shape (n_samples, n_classes)
+            Probabilities, with columns in the order of `classes_`.
         """
         return self._predict(X, predict_proba)[0]
 
@@ -355,14 +392,14 @@ class GPClassifier(ClassifierMixin, Judges):
 
         Parameters
         ----------
-        X : array-like of shape (n, D), or a source
-            What `fit` takes, sources too: with the features of the fit, by name; memory
-            holds one block of rows and the result.
+        X : array-like or frame of shape (n_samples, n_features), or a source
+            Rows to predict, of any kind that `fit` takes. Columns of frames and files
+            are found by name. Sources are read block by block.
 
         Returns
         -------
-        ndarray of shape (n,)
-            Labels.
+        ndarray of shape (n_samples,)
+            Class labels.
         """
         check_is_fitted(self, "_fitted")
         return self._predict(X, partial(predict_labels, classes=self.classes_))[0]
@@ -376,22 +413,32 @@ class GPClassifier(ClassifierMixin, Judges):
         target: str | None = None,
         weight: str | None = None,
     ) -> float:
-        """Return the accuracy: the weighted share of rows whose label is predicted.
+        """Return the accuracy.
 
         Parameters
         ----------
-        X, y, sample_weight, target, weight : see fit
-            As for `fit`.
+        X : array-like or frame of shape (n_samples, n_features), or a source
+            Rows to predict, as for `fit`.
+        y : array-like of shape (n_samples,) or None, default=None
+            Class labels. None if the source holds them.
+        sample_weight : array-like of shape (n_samples,) or None, default=None
+            Weights of the rows.
+        target : str or None, default=None
+            Column of a Parquet or Arrow source with the labels.
+        weight : str or None, default=None
+            Column of a Parquet or Arrow source with the weights.
 
         Returns
         -------
         float
-            Accuracy.
+            Weighted share of rows whose label is predicted.
         """
         features = self._features()
         raw = GivenRows(X, y, sample_weight, target, weight).with_arrays()
         source = find_source(raw, features=features)
         if source is not None:
             return accuracy(self._fitted, features, source, self.classes_)
-        labels = check_labels(raw.y, len(raw.y) if isinstance(raw.y, Sized) else 0)
+
+        rows = len(raw.y) if isinstance(raw.y, Sized) else 0
+        labels = check_labels(raw.y, rows)
         return float(super().score(to_host(X), labels, raw.sample_weight))

@@ -1,6 +1,4 @@
-"""What explains a fit: importance of columns, partial dependence, contributions to the
-predictions of single rows.
-"""
+"""Explanations: importance, partial dependence, contributions to single predictions."""
 
 from __future__ import annotations
 
@@ -29,21 +27,25 @@ from cavity.tables.validation import Features
 
 
 class Explains:
-    """The explanations of an estimator, which says by private methods what it predicts."""
+    """Explanations of an estimator.
+
+    Subclasses define the methods declared below.
+    """
 
     _result: Result
 
-    _features: Callable[[], Features]  # the columns of the fit; raises NotFittedError
-    _average: Callable[[int], Average]  # of a seed
-    # features to log p [n C], or to means and standard deviations [n 2]
+    # columns of the fit; raises NotFittedError
+    _features: Callable[[], Features]
+    # seed → average over groups of rows
+    _average: Callable[[int], Average]
+    # features → log p [n C], or means and standard deviations [n 2]
     _predict_outcome: contributions.Predict
-    # predictions, and those with other cells [n B ...], to contributions, [n C] or [n]
+    # predictions, predictions with other cells [n B ...] → contributions [n C] or [n]
     _compare: contributions.Compare
-    # the same to the divergence from the mean over other cells, [n]
+    # the same → divergence from the mean over other cells [n]
     _information: contributions.Compare
-    _row_losses: Callable[
-        [GivenRows], tuple[Floats, Floats, Losses]
-    ]  # rows to features, weights, losses
+    # rows → features, weights, losses
+    _row_losses: Callable[[GivenRows], tuple[Floats, Floats, Losses]]
 
     def explain(
         self,
@@ -55,23 +57,28 @@ class Explains:
         groups: Mapping[str, str | int | Sequence[str | int]] | None = None,
         random_state: Seed = 0,
     ) -> Importance:
-        """Estimate which columns matter: by how much the loss increases without the
-        cells of one column.
+        """Compute permutation importance: the increase in loss if a column is shuffled.
 
         The loss is the negative log-probability of the label, or the negative log
-        density of the target. Give rows that were not used for training. It says what
-        the model reads: of two equal columns, both; put such columns into one group.
+        density of the target. Give rows that were not used for training.
+
+        Importance measures what the model reads. If two columns are copies, it may read
+        both: put correlated columns into one group.
 
         Parameters
         ----------
-        X, y, sample_weight : array-like
-            Rows with the columns of the fit, as for `fit`.
-        n_repeats : int
-            How often each column is shuffled.
-        groups : None or dict of str to columns
-            Columns that are shuffled together, by the name of their group, such as
+        X : array-like or frame of shape (n_samples, n_features)
+            Rows with the columns of the fit.
+        y : array-like of shape (n_samples,)
+            Labels or targets.
+        sample_weight : array-like of shape (n_samples,) or None, default=None
+            Weights of the rows.
+        n_repeats : int, default=5
+            Number of times each column is shuffled.
+        groups : dict of str to columns or None, default=None
+            Columns to shuffle together, by the name of their group, such as
             `{"size": ["width", "height"]}`.
-        random_state : int, RandomState or None
+        random_state : int, RandomState or None, default=0
             Random seed.
 
         Returns
@@ -83,19 +90,23 @@ class Explains:
         features = self._features()
         repeats = whole("n_repeats", n_repeats, 1)
         rows, weight, losses = self._row_losses(GivenRows(X, y, sample_weight))
-        seed = draw_seed(random_state)
         return permutation_importance(
-            losses, rows, weight, features, repeats, seed, groups
+            losses,
+            rows,
+            weight,
+            features,
+            n_repeats=repeats,
+            seed=draw_seed(random_state),
+            groups=groups,
         )
 
     @property
     def feature_importance_(self) -> Floats:
-        """Importance of each column of X in nats: how much a cell of another row in it
-        changes the prediction.
+        """Importance of each column of X, in nats.
+
+        It measures how much predictions change with cells of other rows in the column.
         """
-        found = None
-        if hasattr(self, "_result"):
-            found = self._find_importance()
+        found = self._find_importance() if hasattr(self, "_result") else None
         if found is None:
             raise AttributeError(
                 "feature_importance_ exists after fit(), not after partial_fit() or in "
@@ -106,29 +117,28 @@ class Explains:
 
     @property
     def feature_importances_(self) -> Floats:
-        """`feature_importance_`, by the name that scikit-learn gives it."""
+        """Alias of `feature_importance_`, the name in scikit-learn."""
         return self.feature_importance_
 
     def _find_importance(self) -> Floats | None:
-        """Compute the importance of the columns once, from rows that the fit keeps in
-        memory.
-        """
+        """Compute the importance once, from rows that the fit keeps in memory."""
         result = self._result
-        if result.importance is None and result.background is not None:
-            X = result.background
-            features = result.features
-            cost = result.model.cost
-            calls = self._predict_outcome, self._information
-            try:
-                found = contributions.compute_importance(
-                    X, features, *calls, cost, result.relevance
-                )
-            except (
-                CavityError
-            ):  # a kernel of the user's own overflows; saving must not fail for it
-                return None
-            self._result = result._replace(importance=found)
-        return self._result.importance
+        if result.importance is not None or result.background is None:
+            return result.importance
+        try:
+            found = contributions.compute_importance(
+                result.background,
+                result.features,
+                self._predict_outcome,
+                self._information,
+                cost=result.model.cost,
+                relevance=result.relevance,
+            )
+        except CavityError:
+            # a user's kernel may overflow with other cells: saving must not fail
+            return None
+        self._result = result._replace(importance=found)
+        return found
 
     def partial_dependence(
         self,
@@ -140,26 +150,28 @@ class Explains:
         level: float = 0.95,
         random_state: Seed = 0,
     ) -> PartialDependence:
-        """Compute how predictions depend on one column: the mean over rows in which all
-        its cells are set to one value.
+        """Compute how predictions depend on one column.
 
-        Intervals say how well the model knows this mean, not how much rows differ from
-        it. If columns are strongly correlated, some rows will be unlike any real row.
+        For each value, the column is set to it in all rows, and predictions are
+        averaged over the rows. Intervals show how well the model knows this average,
+        not how much rows vary around it. If columns are strongly correlated, some of
+        these rows are unlike any real row.
 
         Parameters
         ----------
-        X : array-like of shape (n, D), or a frame
-            Rows with the columns of the fit, raw cells as they are.
+        X : array-like or frame of shape (n_samples, n_features)
+            Rows with the columns of the fit.
         column : str or int
-            Name or number of a column of the table.
-        n_values, n_rows : int
-            At most so many values, quantiles of a number or date, the most frequent
-            levels of a category; predictions are averaged over a random sample of so
-            many rows.
-        level : float
+            Name or number of a column.
+        n_values : int, default=20
+            Maximum number of values: quantiles of numbers and dates, the most frequent
+            levels of a category.
+        n_rows : int, default=50
+            Maximum number of rows to average over, a random sample of X.
+        level : float, default=0.95
             Probability of the intervals.
-        random_state : int, RandomState or None
-            Random seed of the sample and the draws.
+        random_state : int, RandomState or None, default=0
+            Random seed of the sample and of posterior draws.
 
         Returns
         -------
@@ -167,16 +179,20 @@ class Explains:
             `values` in the user's units, `mean`, `low` and `high`; `print` shows them
             as a table.
         """
-        values = whole("n_values", n_values, 1)
-        most = whole("n_rows", n_rows, 1)
+        most_values = whole("n_values", n_values, 1)
+        most_rows = whole("n_rows", n_rows, 1)
         level = read_level(level)
         rows = self._read_raw(X)
-        classes = getattr(self, "classes_", None)
         j = rows.find(column)
         seed = draw_seed(random_state)
-        chosen = choose_rows(len(rows.X), most, seed)
         return compute_partial_dependence(
-            rows, j, chosen, values, self._average(seed), classes, level
+            rows,
+            j,
+            choose_rows(len(rows.X), most_rows, seed),
+            self._average(seed),
+            n_values=most_values,
+            classes=getattr(self, "classes_", None),
+            level=level,
         )
 
     def explain_rows(
@@ -187,36 +203,41 @@ class Explains:
         n_background: int = 50,
         random_state: Seed = 0,
     ) -> contributions.Contributions:
-        """Tell what moves the predictions of single rows: for each column, what its
-        cell does compared with cells of other rows.
+        """Compute what each column contributes to the predictions of single rows.
 
-        The contribution of a column to a class is log p(c | x) minus the log of the
-        mean of p(c | x') over background rows, where x' is the row with the background
-        row's cell in that column; for a regressor, the same of predicted means, without
-        logs.
+        The contribution of a column to class c is log p(c | x) minus the log of the
+        mean of p(c | x') over background rows, where x' is the row x with the
+        background row's cell in that column. For a regressor it is the predicted mean
+        at x minus the mean prediction over x'.
 
         Parameters
         ----------
-        X, background : array-like of shape (n, D), or a frame
-            Rows to explain, and rows to compare them with, such as the training rows.
-        n_background : int
-            A random sample of so many background rows is used.
-        random_state : int, RandomState or None
+        X : array-like or frame of shape (n_samples, n_features)
+            Rows to explain.
+        background : array-like or frame of shape (n_others, n_features)
+            Rows to compare with, such as the training rows.
+        n_background : int, default=50
+            Maximum number of background rows, a random sample of `background`.
+        random_state : int, RandomState or None, default=0
             Random seed.
 
         Returns
         -------
         Contributions
             `contributions` with the rows' cells in `values`; `print` shows the largest
-            for the predicted classes.
+            ones for the predicted classes.
         """
         most = whole("n_background", n_background, 1)
         rows = self._read_raw(X)
-        others = self._read_raw(background)
-        chosen = others.X[choose_rows(len(others.X), most, draw_seed(random_state))]
-        classes = getattr(self, "classes_", None)
-        calls = self._predict_outcome, self._compare
-        return contributions.compute_contributions(rows, chosen, *calls, classes)
+        others = self._read_raw(background).X
+        chosen = choose_rows(len(others), most, draw_seed(random_state))
+        return contributions.compute_contributions(
+            rows,
+            others[chosen],
+            self._predict_outcome,
+            self._compare,
+            getattr(self, "classes_", None),
+        )
 
     def _read_raw(self, X: Any) -> RawRows:
         return read_raw_rows(X, self._features(), self._result.model)

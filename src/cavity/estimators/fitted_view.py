@@ -1,5 +1,6 @@
-"""What the layers above need of an estimator beyond its public attributes: they take it
-from here, not from private names.
+"""Access to a fitted estimator for report, export, server and command line.
+
+Other packages use these functions instead of private attributes.
 """
 
 from __future__ import annotations
@@ -12,29 +13,21 @@ from cavity.saving import model_file
 
 
 def view_fit(estimator: GPEstimator) -> Result:
-    """Return what a fit left: model, features, units, classes, evidence, estimate.
-
-    Raises NotFittedError.
-    """
+    """Return the result of the fit; raise NotFittedError if there is none."""
     check_is_fitted(estimator, "_fitted")
     return estimator._result
 
 
 def describe_fit(estimator: GPEstimator) -> dict[str, object]:
-    """Return what `cavity info` would print of the fit's file."""
+    """Return the facts that `cavity info` would print about the model file."""
     return model_file.describe(estimator._record())
 
 
 def skip_importance(estimator: GPEstimator) -> None:
-    """Let a fit keep no rows to compute `feature_importance_` from, which takes
-    seconds.
-    """
+    """Drop the rows for `feature_importance_`, whose computation takes seconds."""
     estimator._result = view_fit(estimator)._replace(background=None)
 
 
 def check_arguments(estimator: GPEstimator) -> None:
-    """Check the arguments of an estimator before its rows are read.
-
-    Raises BadOption.
-    """
+    """Check the arguments of an estimator before rows are read; raise BadOption."""
     estimator._config()

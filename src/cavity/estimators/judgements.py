@@ -1,6 +1,4 @@
-"""What a fitted classifier tells of itself and of rows: its quality, suspect labels,
-rows to label, draws, uncertainty.
-"""
+"""Quality of a fitted classifier, suspect labels, rows to label, draws, uncertainty."""
 
 from __future__ import annotations
 
@@ -28,11 +26,11 @@ from cavity.tables.validation import Prepared
 if TYPE_CHECKING:  # they load torch
     from cavity.tables.table import GivenRows
 
-N_DRAWS = 50  # of the latent functions, for the intervals of partial dependence
+N_DRAWS = 50  # draws of the latent functions for intervals of partial dependence
 
 
 class Judges(GPEstimator):
-    """The part of GPClassifier that judges models and rows."""
+    """Methods of GPClassifier that judge the model and rows."""
 
     classes_: NDArray[Any]
     predict_proba: Callable[[TableLike], Floats]
@@ -41,25 +39,26 @@ class Judges(GPEstimator):
 
     @property
     def estimate_(self) -> Estimate:
-        """How good the model is on new rows, estimated from the rows of the fit."""
+        """Log loss and accuracy expected on new rows, estimated from the fit's rows."""
         result = self._result if hasattr(self, "_result") else None
         if result is not None and isinstance(result.estimate, Estimate):
             return result.estimate
         if result is None or result.loo is None or result.class_prior is None:
             raise AttributeError(
-                "estimate_ exists after fit(), not after partial_fit() or where "
-                "classes are coupled; a file has it if it was "
-                "read before save(), or comes from held-out rows."
+                "estimate_ exists after fit(), not after partial_fit() or if "
+                "classes are coupled. A file has it if it was read before save(), or "
+                "comes from held-out rows."
             )
         loo = result.loo.without_lone_rows().sample()
         if not len(loo.y):
             raise AttributeError(
-                "there is no estimate_: each class has a single row, which nothing "
-                "else speaks for. Give more rows."
+                "there is no estimate_: each class has a single row, which the other "
+                "rows cannot predict. Give more rows."
             )
-        log_p = self._temper(loo.log_proba(self._fitted))
+        model = result.model
+        log_p = self._temper(loo.log_proba(model))
         found: Estimate = loo.estimate(
-            self._fitted, log_p, result.class_prior, "leave-one-out"
+            model, log_p, result.class_prior, "leave-one-out"
         )
         self._result = result._replace(estimate=found)
         return found
@@ -70,39 +69,35 @@ class Judges(GPEstimator):
     @property
     def loo_log_proba_(self) -> Floats:
         """Leave-one-out log-probabilities of the training rows."""
-        loo = None
-        if hasattr(self, "_result"):
-            loo = self._result.loo
+        loo = self._result.loo if hasattr(self, "_result") else None
         if loo is None or not loo.complete:
             raise AttributeError(
-                "loo_log_proba_ exists after fit() of a table in memory, unless it is "
-                "very large or time was up: "
-                "fit again, without validation_fraction or with more time."
+                "loo_log_proba_ exists after fit() on a table in memory, unless the "
+                "table is very large or time was up: fit again, without "
+                "validation_fraction or with more time."
             )
         if self._loo_log_proba is None:
             self._loo_log_proba = self._temper(loo.log_proba(self._fitted))
         return self._loo_log_proba
 
     def suspect_labels(self, n: int | None = None) -> RankedRows:
-        """Rank training rows by how unlikely their own label is given all other rows.
+        """Rank training rows by how improbable their label is given all other rows.
 
-        Look at all rows below 0.01, or below your own guess of the share of wrong
-        labels.
+        Check all rows with a score below 0.01, or below the share of wrong labels that
+        you expect.
 
         Parameters
         ----------
-        n : int or None
-            Return only the first n. With fewer rows it returns all of them and warns.
+        n : int or None, default=None
+            Number of rows to return; None returns all rows. Warns if there are fewer.
 
         Returns
         -------
         RankedRows
-            `rows`, row numbers of the table given to `fit`, the most suspect first, and
-            `scores`, the leave-one-out probability of each of these labels.
+            `rows`, row numbers in the table given to `fit`, the most suspect first, and
+            `scores`, leave-one-out probabilities of their labels.
         """
-        most = None
-        if n is not None:
-            most = whole("n", n, 1)
+        most = None if n is None else whole("n", n, 1)
         log_p = self.loo_log_proba_
         loo = self._result.loo
         assert loo is not None
@@ -111,46 +106,46 @@ class Judges(GPEstimator):
         return RankedRows(found.rows, np.exp(found.scores))
 
     def predict_latent(self, X: TableLike) -> tuple[Floats, Floats]:
-        """Predict the latent values, noise included.
+        """Predict mean and variance of the latent functions, noise included.
 
         Parameters
         ----------
-        X : array-like of shape (n, D), or a source
-            As for `predict`.
+        X : array-like or frame of shape (n_samples, n_features), or a source
+            Rows to predict, as for `predict`.
 
         Returns
         -------
-        mean, variance : ndarray of shape (n, C)
-            (n, 1) for two classes.
+        mean : ndarray of shape (n_samples, n_classes)
+            Posterior means; shape (n_samples, 1) for two classes.
+        variance : ndarray of shape (n_samples, n_classes)
+            Posterior variances, of the same shape.
         """
         return self._predict(X, predict_moments)
 
-    latent_mean_and_variance = (
-        predict_latent  # as scikit-learn's GaussianProcessClassifier calls it
-    )
+    # the name in scikit-learn's GaussianProcessClassifier
+    latent_mean_and_variance = predict_latent
 
     def sample_latent(
         self, X: TableLike, n: int = 1, *, random_state: Seed = 0
     ) -> Floats:
-        """Draw the latent functions at rows X from their posterior, all rows of a draw
-        jointly.
+        """Draw samples of the latent functions, jointly at all rows.
 
-        Draws are those of the Gaussian process, without noise, temperature and pool.
-        n_rows rows take O(n_rows³).
+        The draws describe the Gaussian process, without noise, temperature and pool.
+        The cost is O(n_rows³).
 
         Parameters
         ----------
-        X : array-like of shape (n_rows, D)
-            Rows with the features of the fit.
-        n : int
+        X : array-like or frame of shape (n_rows, n_features)
+            Rows at which the functions are drawn.
+        n : int, default=1
             Number of draws.
-        random_state : int, RandomState or None
+        random_state : int, RandomState or None, default=0
             Random seed.
 
         Returns
         -------
-        ndarray of shape (n, n_rows, C)
-            (n, n_rows, 1) for two classes.
+        ndarray of shape (n, n_rows, n_classes)
+            Draws; shape (n, n_rows, 1) for two classes.
         """
         from cavity.prediction.draws import Normals, draw_latent
 
@@ -160,48 +155,43 @@ class Judges(GPEstimator):
         return np.asarray(f.cpu().numpy())
 
     def predict_uncertainty(self, X: TableLike) -> uncertainty.Uncertainty:
-        """Split the entropy of each row's label into an aleatoric and an epistemic
-        part.
+        """Split the entropy of each prediction into aleatoric and epistemic parts.
 
-        Aleatoric entropy would remain if the latent functions were known; epistemic
-        entropy is the mutual information of label and latent functions (BALD): what
-        labels nearby could teach. They are those of the Gaussian process, scaled to add
-        up to `total`, the entropy of `predict_proba`.
+        Aleatoric entropy would remain if the latent functions were known. Epistemic
+        entropy is the mutual information of the label and the latent functions (BALD):
+        labels of similar rows would reduce it. Both are computed for the Gaussian
+        process and scaled to add up to `total`, the entropy of `predict_proba`.
 
         Parameters
         ----------
-        X : array-like of shape (n, D), or a source
-            As for `predict`.
+        X : array-like or frame of shape (n_samples, n_features), or a source
+            Rows to predict, as for `predict`.
 
         Returns
         -------
         Uncertainty
-            Arrays `total`, `aleatoric` and `epistemic` of shape (n,), in nats.
+            Arrays `total`, `aleatoric` and `epistemic` of shape (n_samples,), in nats.
         """
-        return uncertainty.Uncertainty(
-            *self._predict(X, uncertainty.predict_uncertainty)
-        )
+        parts = self._predict(X, uncertainty.predict_uncertainty)
+        return uncertainty.Uncertainty(*parts)
 
     def rank_for_labeling(self, X: TableLike, n: int | None = None) -> RankedRows:
-        """Rank rows by how much their labels would teach the model: by epistemic
-        uncertainty.
+        """Rank unlabelled rows by epistemic uncertainty, to choose what to label next.
 
         Parameters
         ----------
-        X : array-like of shape (n_rows, D), or a source
-            As for `predict`.
-        n : int or None
-            Return only the best n. With fewer rows it returns all of them and warns.
+        X : array-like or frame of shape (n_samples, n_features), or a source
+            Candidate rows, as for `predict`.
+        n : int or None, default=None
+            Number of rows to return; None returns all rows. Warns if there are fewer.
 
         Returns
         -------
         RankedRows
-            `rows`, row numbers, the most informative first, and `scores`, their
-            epistemic uncertainty in nats.
+            `rows`, row numbers in X, the most informative first, and `scores`, their
+            epistemic uncertainty in nats. It can be used as an index: `X[ranked]`.
         """
-        most = None
-        if n is not None:
-            most = whole("n", n, 1)
+        most = None if n is None else whole("n", n, 1)
         epistemic = self.predict_uncertainty(to_host(X)).epistemic
         return rank(np.arange(len(epistemic)), epistemic, most, descending=True)
 
@@ -210,11 +200,11 @@ class Judges(GPEstimator):
 
         table = read_table_of_fit(raw, None, self._features(), self.classes_)
         own = np.arange(len(table.y)), table.y
-        return (
-            table.X,
-            table.weight,
-            lambda X: -self.predict_log_proba(Prepared(X))[own],
-        )
+
+        def losses(X: Floats) -> Floats:
+            return -self.predict_log_proba(Prepared(X))[own]
+
+        return table.X, table.weight, losses
 
     def _predict_outcome(self, X: Floats) -> Floats:
         return self.predict_log_proba(Prepared(X))
@@ -231,8 +221,7 @@ class Judges(GPEstimator):
 
             mean = [self.predict_proba(Prepared(rows)).mean(0) for rows in groups]
             draws = draw_log_proba(self._fitted, groups, N_DRAWS, seed)
-            return np.array(mean), np.array(
-                [np.exp(log_p).mean(1).std(0, ddof=1) for log_p in draws]
-            )
+            spread = [np.exp(log_p).mean(1).std(0, ddof=1) for log_p in draws]
+            return np.array(mean), np.array(spread)
 
         return average

@@ -1,4 +1,4 @@
-"""`cavity.load`: model files as estimators."""
+"""`cavity.load`: read an estimator from a model file."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from cavity.saving import model_file
 def load(
     path: str | Path, device: Device | None = None, kernel: KernelArgument = None
 ) -> GPClassifier | GPRegressor:
-    """Read the estimator that `save` wrote. It makes the same predictions, to the bit.
+    """Load a fitted estimator from a file that `save` wrote.
 
-    Nothing in the file is run.
+    Predictions are the same to the bit. Nothing in the file is executed.
 
     Parameters
     ----------
     path : str or Path
-        The file.
-    device : None, str or torch.device
-        Where the model predicts, and the `device` of later fits. None: the CPU.
-    kernel : None, or a kernel
-        Needed if the model's kernel is a torch module of your own: make it as for the
-        fit. The file has its learnt values but not its code.
+        Model file.
+    device : str, torch.device or None, default=None
+        Where the model predicts, and the `device` of later fits. None means the CPU.
+    kernel : kernel or None, default=None
+        Required if the kernel of the model is a torch module of your own: create it as
+        for the fit. The file has its learnt values but not its code.
 
     Returns
     -------
     GPClassifier or GPRegressor
-        Ready to predict, and to continue with `partial_fit`; `warm_start` starts again.
+        Fitted estimator. It can continue with `partial_fit`; a fit with `warm_start`
+        starts from the beginning.
 
     Examples
     --------

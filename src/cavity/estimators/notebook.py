@@ -1,6 +1,4 @@
-"""What a notebook shows of a fitted estimator below scikit-learn's diagram: plan,
-estimate and columns.
-"""
+"""HTML of a fitted estimator below scikit-learn's diagram: plan, estimate, columns."""
 
 from __future__ import annotations
 
@@ -12,26 +10,26 @@ from cavity.prediction.result import Result
 
 
 def describe_fit(result: Result, estimate: Tabular | None) -> str:
-    parts: dict[str, Any] = {"Plan": result.plan, "Estimate": estimate}
-    shown = {
-        head: part._repr_html_() for head, part in parts.items() if part is not None
-    }
-    shown["Columns"] = make_html(list_columns(result))
+    parts = {}
+    if result.plan is not None:
+        parts["Plan"] = result.plan._repr_html_()
+    if estimate is not None:
+        parts["Estimate"] = estimate._repr_html_()
+    parts["Columns"] = make_html(list_columns(result))
     folds = (
         f"<details><summary>{head}</summary>{inside}</details>"
-        for head, inside in shown.items()
+        for head, inside in parts.items()
     )
     return f"<div>{''.join(folds)}</div>"
 
 
 def list_columns(result: Result) -> dict[str, list[Any]]:
-    """Return the columns of the table, how each is used and, if it is known already,
-    its importance.
-    """
+    """Return the columns of the table, their use and, if computed, their importance."""
     uses = result.features.encoder.describe()
-    names = [name_column(name) for name, _ in uses]
-    use = [use for _, use in uses]
-    found: dict[str, list[Any]] = {"column": names, "use": use}
+    found: dict[str, list[Any]] = {
+        "column": [name_column(name) for name, _ in uses],
+        "use": [use for _, use in uses],
+    }
     if result.importance is not None and len(result.importance) == len(uses):
         found["importance, nats"] = result.importance.tolist()
     return found

@@ -1,4 +1,4 @@
-"""Methods that only some estimators have."""
+"""Methods that are available only with some arguments."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from cavity.errors import BadOption
 
 
 class NoPartialFit(BadOption, AttributeError):
-    """Raised by an object without `partial_fit`: an AttributeError for scikit-learn,
-    advice for the reader.
-    """
+    """The estimator has no `partial_fit`; scikit-learn expects an AttributeError."""
 
 
 class available_if:
-    """Make a method available only where `find_problem(owner)` returns None; otherwise
-    raise what it returns.
+    """Make a method available only if `find_problem(owner)` returns None.
+
+    Otherwise access to it raises NoPartialFit with the returned message.
     """
 
     def __init__(self, find_problem: Callable[[Any], str | None]) -> None:

@@ -1,4 +1,4 @@
-"""GPRegressor: Gaussian process regression through the classifier's engine."""
+"""GPRegressor: arguments, fitting and prediction of targets."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from cavity.prediction.targets import (
 )
 from cavity.saving import model_file
 from cavity.tables.arrow_tables import to_host
+from cavity.tables.table import GivenRows
 from cavity.tables.validation import Prepared, check_rows
 
 if TYPE_CHECKING:  # they load torch
     from cavity.engine.training.callbacks import Callback
     from cavity.fitting.options.configuration import RegressorConfig
-    from cavity.tables.table import GivenRows
 
 
 Yes: TypeAlias = Literal[True]
@@ -48,64 +48,96 @@ Moments: TypeAlias = tuple[Floats, Floats]
 @model_file.register
 @dataclass(eq=False, repr=False)
 class GPRegressor(RegressorMixin, GPEstimator):
-    """Gaussian process regression: y = f(x) + noise, exactly or through inducing
-    points.
+    """Gaussian process regression, exact or with inducing points.
 
-    The methods run in the classifier's engine: a Gaussian likelihood is a site whose
-    precision is known.
+    The model is y = f(x) + noise. All methods run in the engine of `GPClassifier`: a
+    Gaussian likelihood is a site of known precision.
 
     Parameters
     ----------
     method : str or cavity.methods.RegressionMethod, default="exact"
-        "exact" takes O(N³), the others O(NM²) with M inducing points: "fitc", "vi",
-        "svi" (in mini-batches), "pp", "sr", "nystrom", "sd", "bcm", "cg". Or an object
-        with options, such as `cavity.methods.BCM(n_blocks=8)`.
-    kernel : None, a kernel of `cavity.kernels`, or a torch.nn.Module with full, cross
-    and diag
-        None: RBF with one lengthscale per feature.
-    n_inducing : int, or a fraction of the rows
-        Number of inducing points.
-    inducing : str, None or array of shape (M, D)
-        "auto", "random", "kmeans" or "greedy"; None: every distinct row. "spectrum",
-        for "vi" and "svi": cosines and sines, as for `GPClassifier`; the bound is then
-        the evidence of that model.
-    normalize_y : bool
-        Shift and scale y to mean 0 and variance 1 for the fit. Predictions and
-        attributes are in the units of y.
-    learning_rate, batch_size, max_epochs, device, random_state, warm_start : see
-    GPClassifier
-        As for `GPClassifier`.
-    training : None or cavity.Training
-        What is learnt, first noise, optimiser, tolerance, checkpoints, precision. Grid
-        searches take `training__tol`.
-    callbacks, verbose : see GPClassifier
-        As for `GPClassifier`.
+        Inference method. "exact" costs O(N³); the others cost O(NM²) with M inducing
+        points: "fitc", "vi", "svi" (in mini-batches), "pp", "sr", "nystrom", "sd",
+        "bcm" and "cg". Or an object with options, such as
+        `cavity.methods.BCM(n_blocks=8)`.
+    kernel : cavity.kernels.Kernel, torch.nn.Module or None, default=None
+        Covariance function; a module needs the methods `full`, `cross` and `diag`. If
+        None, use `RBF` with one lengthscale per feature.
+    n_inducing : int or float, default=100
+        Number of inducing points; a float is a fraction of the rows.
+    inducing : str, array or None, default="auto"
+        Initial inducing points, of shape (M, D), or how to choose them: "auto",
+        "random", "kmeans" or "greedy". If None, every distinct row is a fixed inducing
+        point. With "spectrum", for "vi" and "svi", the model has cosines and sines
+        instead, as in `GPClassifier`; the bound is the evidence of that model.
+    normalize_y : bool, default=True
+        Whether to shift and scale y to mean 0 and variance 1 for the fit. Predictions
+        and attributes are in the units of y.
+    learning_rate : float or None, default=None
+        Step size. If None, use 0.01 on full batches and 0.03 on mini-batches, decaying
+        to a tenth of it.
+    batch_size : int, "auto" or None, default="auto"
+        Rows per step. "auto" chooses by the method and the size of the table; None uses
+        all rows.
+    max_epochs : int or None, default=None
+        Maximum number of passes over the rows. If None, choose by the method and the
+        size of the table.
+    device : str or torch.device, default="auto"
+        Where to train and predict: "cpu", "cuda", "cuda:1". "auto" uses a GPU, if there
+        is one, unless the table is small.
+    random_state : int, RandomState or None, default=None
+        Random seed. Give an int to get the same model from every call.
+    warm_start : bool, default=False
+        Whether `fit` continues from the hyper-parameters and sites of the last fit.
+    training : cavity.Training or None, default=None
+        What is learnt, initial noise, optimiser, tolerance, checkpoints and precision.
+        Grid searches can set one of them, such as `training__tol`.
+    callbacks : sequence of cavity.callbacks.Callback, default=()
+        Callbacks that follow the training and may stop it.
+    verbose : int, default=0
+        If 1, show the plan with estimated times, the stages of the fit and progress
+        bars.
 
     Attributes
     ----------
-    log_marginal_likelihood_ : float
-        Of y in its own units; for "vi" and "svi" the lower bound, which is also
-        `elbo_`.
-    elbo_ : float
-        Evidence lower bound, for variational methods.
+    n_features_in_ : int
+        Number of columns of X.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns of X. Defined only if X has column names.
+    preparation_ : cavity.Preparation
+        How columns become features. Defined only if X has missing cells or columns that
+        are not numbers.
+    plan_ : Plan
+        Decisions of the fit, with reasons; `print` shows them as a table.
     estimate_ : TargetEstimate
-        How good the model is on new rows, from leave-one-out. Not for "nystrom", "cg",
+        Error expected on new rows, from leave-one-out. Not defined for "nystrom", "cg",
         "bcm" and sources.
+    feature_importance_ : ndarray of shape (n_features_in_,)
+        Importance of each column in nats: the mean over training rows of the divergence
+        of the prediction from a normal distribution with the moments of predictions
+        after that cell is replaced by cells of other rows.
+    feature_relevance_ : ndarray of shape (n_features_in_,) or None
+        Share of each column by inverse lengthscale: how fast f may vary along it, not
+        how much it does.
+    kernel_ : Kernel
+        Kernel with learnt values.
+    inducing_points_ : ndarray of shape (M, D)
+        Inducing points, in the units of X.
+    frequencies_ : ndarray of shape (M/2, D)
+        Frequencies in radians per unit of a feature. Defined only for
+        `inducing="spectrum"`.
     noise_ : float
         Variance of the noise, in the units of y².
-    inducing_points_ : ndarray of shape (M, D)
-        Inducing points in the units of X.
-    frequencies_ : ndarray of shape (M/2, D)
-        In radians per unit of a feature, with inducing="spectrum".
-    feature_importance_ : ndarray of shape (n_features_in_,)
-        How much the model reads from each column of X, in nats: the mean over training
-        rows of the divergence of the prediction from a normal one with the moments that
-        it has with that cell of other rows.
-    kernel_, plan_, feature_relevance_, n_features_in_, feature_names_in_ : see
-    GPClassifier
-        As for `GPClassifier`.
-    preparation_, history_, n_epochs_, fit_warnings_ : see GPClassifier
-        As for `GPClassifier`.
+    log_marginal_likelihood_ : float
+        Log marginal likelihood of y in its own units; for "vi" and "svi" a lower bound.
+    elbo_ : float
+        Evidence lower bound. Defined only for "vi" and "svi".
+    history_ : list of dict
+        Training history, one entry per epoch.
+    n_epochs_ : int
+        Number of epochs.
+    fit_warnings_ : list of str
+        Warnings of the fit.
 
     Examples
     --------
@@ -139,7 +171,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
     def _config(self) -> RegressorConfig:
         from cavity.fitting.options.configuration import read_regressor
 
-        return read_regressor(self.get_params(deep=False))
+        return read_regressor(self._arguments())
 
     def fit(
         self,
@@ -154,30 +186,36 @@ class GPRegressor(RegressorMixin, GPEstimator):
     ) -> Self:
         """Fit the model.
 
+        If the fit fails, all fitted attributes stay as they were.
+
         Parameters
         ----------
-        X : array-like of shape (N, D), a frame, or a source
-            As for `GPClassifier.fit`; sources for methods "svi" and "vi".
-        y : array-like of shape (N,) or None
+        X : array-like or frame of shape (n_samples, n_features), or a source
+            Training rows, of any kind that `GPClassifier.fit` takes; sources only for
+            methods "svi" and "vi".
+        y : array-like of shape (n_samples,) or None, default=None
             Targets. None if the source holds them.
-        sample_weight, target, weight : see GPClassifier.fit
-            As for `GPClassifier.fit`, which also has `groups`; a regressor has none.
-        eval_set : (X, y) or [(X, y)]
-            Validation rows of your own: training stops after ten epochs without a
+        sample_weight : array-like of shape (n_samples,) or None, default=None
+            Weights: a row of weight w counts as w identical rows.
+        target : str or None, default=None
+            Column of a Parquet or Arrow source with the targets.
+        weight : str or None, default=None
+            Column of a Parquet or Arrow source with the weights.
+        eval_set : (X, y), [(X, y)] or None, default=None
+            Validation rows of your own. Training stops after ten epochs without a
             smaller negative log density on them.
-        time_limit : float or None
+        time_limit : float or None, default=None
             Seconds for the whole fit.
 
         Returns
         -------
         self : GPRegressor
-            The fitted estimator. If the fit fails, an earlier fit stays as it was.
+            Fitted estimator.
         """
         from cavity.fitting.regression import fit_regressor
 
-        return self._fit(
-            fit_regressor, X, y, sample_weight, target, weight, eval_set, time_limit
-        )
+        given = GivenRows(X, y, sample_weight, target, weight, eval_set, time_limit)
+        return self._fit(fit_regressor, given)
 
     def _store(self, result: Result) -> None:
         super()._store(result)
@@ -227,81 +265,80 @@ class GPRegressor(RegressorMixin, GPEstimator):
         *,
         noise: bool = True,
     ) -> Floats | tuple[Floats, Floats]:
-        """Predict y at rows X.
+        """Predict targets.
 
         Parameters
         ----------
-        X : array-like of shape (n, D), or a source
-            Rows with the features of the fit.
-        return_std : bool
-            Also return standard deviations.
-        return_cov : bool
-            Also return the covariance. A committee ("bcm") then predicts all rows
-            together, which improves its mean, too.
-        noise : bool
-            True: standard deviations and covariances are those of new values y, noise
-            included. False: those of f.
+        X : array-like or frame of shape (n_samples, n_features), or a source
+            Rows to predict.
+        return_std : bool, default=False
+            Whether to also return standard deviations.
+        return_cov : bool, default=False
+            Whether to also return the covariance of all rows. A committee ("bcm") then
+            predicts the rows jointly, which also improves its mean.
+        noise : bool, default=True
+            Whether standard deviations and covariances include the noise, as for new
+            values of y. If False, they describe f.
 
         Returns
         -------
-        mean : ndarray of shape (n,)
-            Mean of y, which is that of f.
-        std : ndarray of shape (n,)
-            Only with `return_std`.
-        cov : ndarray of shape (n, n)
-            Only with `return_cov`.
+        mean : ndarray of shape (n_samples,)
+            Predicted means.
+        std : ndarray of shape (n_samples,)
+            Standard deviations. Only returned if `return_std` is True.
+        cov : ndarray of shape (n_samples, n_samples)
+            Covariance. Only returned if `return_cov` is True.
         """
         if return_std and return_cov:
             raise BadOption(
                 "return_std=True and return_cov=True exclude each other: ask for one "
-                "of them."
+                "of the two."
             )
         features = self._features()
         result = self._result
-        (shift, scale) = result.units
-        rows = result.rows
-        residual = result.predicts_residual
-        extra = target_noise(self._fitted) if noise else 0.0
+        model = result.model
+        extra = target_noise(model) if noise else 0.0
         if return_cov:
-            new = check_rows(X, features, lambda: as_array(self._fitted.center))
-            mean, cov = predict_joint(self._fitted, rows, residual, new)
+            new = check_rows(X, features, lambda: as_array(model.center))
+            mean, cov = predict_joint(model, result.rows, result.predicts_residual, new)
+            shift, scale = result.units
             return shift + scale * mean, scale**2 * (cov + extra * np.eye(len(cov)))
 
-        targets = partial(
+        predict = partial(
             predict_targets,
-            rows=rows,
-            with_residual=residual,
+            rows=result.rows,
+            with_residual=result.predicts_residual,
             units=result.units,
             noise=extra,
         )
-        found = self._predict(X, targets)
-        return found if return_std else found[0]
+        mean, std = self._predict(X, predict)
+        return (mean, std) if return_std else mean
 
     def score(
         self, X: TableLike, y: Column, sample_weight: Column | None = None
     ) -> float:
-        """Return R², the share of the targets' variance that predicted means explain.
+        """Return R², the share of the variance of y explained by predicted means.
 
         Parameters
         ----------
-        X : array-like of shape (n, D), or a source
-            Rows with the features of the fit.
-        y, sample_weight : array-like of shape (n,)
-            Targets, and weights or None.
+        X : array-like or frame of shape (n_samples, n_features), or a source
+            Rows to predict.
+        y : array-like of shape (n_samples,)
+            Targets.
+        sample_weight : array-like of shape (n_samples,) or None, default=None
+            Weights of the rows.
 
         Returns
         -------
         float
-            At most 1; 0 is as good as the mean of y.
+            At most 1; a model that predicts the mean of y for every row has 0.
         """
         return float(super().score(to_host(X), to_host(y), to_host(sample_weight)))
 
     @property
     def estimate_(self) -> TargetEstimate:
-        """How good the model is on new rows, estimated from the rows of the fit."""
-        found = None
-        if hasattr(self, "_result"):
-            found = self._result.estimate
+        """Error expected on new rows, estimated from the rows of the fit."""
+        found = self._result.estimate if hasattr(self, "_result") else None
         if not isinstance(found, TargetEstimate):
             raise AttributeError(
                 "estimate_ exists after fit() on a table in memory, not for the "
@@ -312,59 +349,57 @@ class GPRegressor(RegressorMixin, GPEstimator):
     def predict_interval(
         self, X: TableLike, coverage: float = 0.9
     ) -> tuple[Floats, Floats]:
-        """Predict intervals that hold a share `coverage` of new y: mean ± c · std,
-        noise included.
+        """Predict intervals that contain a given share of new targets.
 
-        c is the quantile of |y − mean|/std at training rows that are predicted without
-        their own targets (`estimate_`), or that of a normal distribution.
+        Intervals are mean ± c · std, noise included. The factor c is a quantile of
+        |y − mean|/std at training rows, each predicted without its own target. Without
+        `estimate_` it is the quantile of a normal distribution.
 
         Parameters
         ----------
-        X : array-like of shape (n, D), or a source
-            Rows with the features of the fit.
-        coverage : float
-            Share of new rows, above 0 and below 1.
+        X : array-like or frame of shape (n_samples, n_features), or a source
+            Rows to predict.
+        coverage : float, default=0.9
+            Share of new targets inside the intervals, above 0 and below 1.
 
         Returns
         -------
-        low, high : ndarray of shape (n,)
-            Ends of the intervals.
+        low : ndarray of shape (n_samples,)
+            Lower ends of the intervals.
+        high : ndarray of shape (n_samples,)
+            Upper ends of the intervals.
         """
         share = read_level(coverage, "coverage")
-        found = getattr(self, "estimate_", None)
-        if found is None:
+        estimate = getattr(self, "estimate_", None)
+        if estimate is None:
             c = find_normal_half_width(share)
         else:
-            c = found.find_half_width(share)
+            c = estimate.find_half_width(share)
         mean, std = self.predict(to_host(X), return_std=True)
         return mean - c * std, mean + c * std
 
     def sample_y(
         self, X: TableLike, n_samples: int = 1, random_state: Seed = 0
     ) -> Floats:
-        """Draw f at rows X from the posterior.
+        """Draw samples of f from the posterior, jointly at all rows.
 
         Parameters
         ----------
-        X : array-like of shape (n, D)
-            Rows with the features of the fit.
-        n_samples : int
+        X : array-like or frame of shape (n_rows, n_features)
+            Rows at which f is drawn.
+        n_samples : int, default=1
             Number of draws.
-        random_state : int, RandomState or None
+        random_state : int, RandomState or None, default=0
             Random seed.
 
         Returns
         -------
-        ndarray of shape (n, n_samples)
-            Draws of f.
+        ndarray of shape (n_rows, n_samples)
+            Draws of f, without noise, in the units of y.
         """
         mean, cov = self.predict(to_host(X), return_cov=True, noise=False)
-        return draw_normal(
-            mean,
-            cov,
-            whole("n_samples", n_samples, 1),
-            check_random_state(random_state),
-        )
+        draws = whole("n_samples", n_samples, 1)
+        return draw_normal(mean, cov, draws, check_random_state(random_state))
 
     def _row_losses(self, raw: GivenRows) -> tuple[Floats, Floats, Losses]:
         from cavity.tables.labelled import read_targets_of_fit
@@ -373,10 +408,9 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
         def losses(X: Floats) -> Floats:
             mean, std = self.predict(Prepared(X), return_std=True)
+            score = (table.y - mean) / std
             return np.asarray(
-                0.5 * ((table.y - mean) / std) ** 2
-                + np.log(std)
-                + 0.5 * math.log(2 * math.pi)
+                0.5 * score**2 + np.log(std) + 0.5 * math.log(2 * math.pi)
             )
 
         return table.X, table.weight, losses
@@ -388,14 +422,13 @@ class GPRegressor(RegressorMixin, GPEstimator):
         return np.asarray(own[:, 0] - others[:, :, 0].mean(1))
 
     def _information(self, own: Floats, others: Floats) -> Floats:
-        unit = others[:, :, 1].max()  # in which squares do not vanish
+        unit = others[:, :, 1].max()  # squares in this unit do not underflow
         own = own / unit
         others = others / unit
-        var = others[:, :, 0].var(1) + (others[:, :, 1] ** 2).mean(1)  # of the mixture
-        ratio = own[:, 1] ** 2 / var
-        return 0.5 * np.asarray(
-            ratio - 1 - np.log(ratio) + self._compare(own, others) ** 2 / var
-        )
+        mixture_var = others[:, :, 0].var(1) + (others[:, :, 1] ** 2).mean(1)
+        ratio = own[:, 1] ** 2 / mixture_var
+        shift = self._compare(own, others) ** 2 / mixture_var
+        return 0.5 * np.asarray(ratio - 1 - np.log(ratio) + shift)
 
     def _average(self, seed: int) -> Average:
         def average(groups: list[Floats]) -> tuple[Floats, Floats]:

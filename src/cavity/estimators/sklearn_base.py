@@ -1,6 +1,4 @@
-"""The base classes of scikit-learn, which has no types: the .pyi beside this file
-declares what the estimators use of them.
-"""
+"""Base classes of scikit-learn, whose types are in the .pyi beside this file."""
 
 from sklearn.base import BaseEstimator as BaseEstimator
 from sklearn.base import ClassifierMixin as ClassifierMixin

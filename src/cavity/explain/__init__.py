@@ -1,3 +1,1 @@
-"""How far to trust a fit and what it found: importance, contributions, partial
-dependence, sampling.
-"""
+"""Explanations of a fit: importance, contributions, partial dependence, sampling."""

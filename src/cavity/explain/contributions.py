@@ -1,5 +1,6 @@
-"""What moves the prediction of single rows: the change when one column has the cells of
-other rows.
+"""Contributions of columns to single predictions.
+
+Cells are replaced, one column at a time, by cells of other rows.
 """
 
 from __future__ import annotations
@@ -18,46 +19,46 @@ from cavity.explain.partial_dependence import format_value
 from cavity.explain.raw_rows import RawRows, find_columns
 from cavity.tables.validation import Features
 
-# features [n D] to log-probabilities [n C], or to means and standard deviations [n 2]
+# features [n D] → log-probabilities [n C], or means and standard deviations [n 2]
 Predict = Callable[[Floats], Floats]
-Compare = Callable[
-    [Floats, Floats], Floats
-]  # predictions of rows and, [n B ...], of rows with other cells
-MOST_PREDICTED = (
-    40_000  # rows for the importance of all columns, with up to FEW classes; then fewer
-)
+# predictions of rows, and of the rows with other cells [n B ...] → contributions
+Compare = Callable[[Floats, Floats], Floats]
+# rows predicted for the importance of all columns with up to FEW classes
+MOST_PREDICTED = 40_000
 FEW = 30
-MOST_TRIED = 1000  # columns of a wide table whose importance is computed
+# columns of a wide table whose importance is computed
+MOST_TRIED = 1000
 SHOWN_ROWS = 3
 SHOWN_COLUMNS = 6
 
 
 @dataclass(frozen=True, eq=False)
 class Contributions(Tabular):
-    r"""How each column moves the predictions of rows.
+    r"""Contributions of each column to the predictions of rows.
 
     For a classifier, the contribution of column j to class c is
 
         log p(c | x) − log mean_b p(c | x with the cell of row b in column j)
 
-    over background rows b, in nats: exp of it is the factor by which the row's own cell
-    makes the class more probable than a cell of a random row would. For a regressor, it
-    is the predicted mean minus the mean over b, in units of y. It is 0 for a column
-    that the model ignores, or that is the same in all rows. Contributions do not add
-    up, because columns interact.
+    over background rows b, in nats. Its exponential is the factor by which the row's
+    own cell makes the class more probable than a cell of a random row. For a regressor,
+    the contribution is the predicted mean minus the mean over b, in units of y.
+
+    A column contributes 0 if the model ignores it, or if it is the same in all rows.
+    Contributions do not add up to the prediction, because columns interact.
 
     Attributes
     ----------
     names : tuple of str
         Columns of the table.
-    contributions : ndarray of shape (n, n_features_in_, n_classes), or (n,
-    n_features_in_) for a regressor
-        The contributions.
-    prediction : ndarray of shape (n, n_classes), or (n,)
-        Log-probabilities, or means, of the rows as they are.
-    values : ndarray of shape (n, n_features_in_)
+    contributions : ndarray of shape (n_samples, n_features_in_, n_classes)
+        Contributions; shape (n_samples, n_features_in_) for a regressor.
+    prediction : ndarray of shape (n_samples, n_classes)
+        Log-probabilities of the unchanged rows; for a regressor means, of shape
+        (n_samples,).
+    values : ndarray of shape (n_samples, n_features_in_)
         Cells of the rows as texts; empty for ignored columns.
-    classes : ndarray or None
+    classes : ndarray of shape (n_classes,) or None
         Class labels; None for a regressor.
     """
 
@@ -68,43 +69,44 @@ class Contributions(Tabular):
     classes: NDArray[Any] | None
 
     def of_prediction(self) -> Floats:
-        """Return the contributions to the predicted class of each row, or to its mean.
+        """Return contributions to the predicted class of each row, or to its mean.
 
         Returns
         -------
-        ndarray of shape (n, n_features_in_)
-            Nats, or units of y.
+        ndarray of shape (n_samples, n_features_in_)
+            Contributions, in nats or in units of y.
         """
         if self.classes is None:
             return self.contributions
-        return self.contributions[
-            np.arange(len(self.prediction)), :, self.prediction.argmax(1)
-        ]
+        predicted = self.prediction.argmax(1)
+        return self.contributions[np.arange(len(predicted)), :, predicted]
 
     def _columns(self) -> dict[str, Any]:
         n, D = self.values.shape
-        each = self.contributions.size // max(1, n * D)
-        if self.classes is None:
-            labels = {}
-        else:
-            labels = {"class": np.tile(self.classes, n * D)}
-        return {
+        each = 1 if self.classes is None else len(self.classes)
+        names = np.array(self.names, dtype=object)
+        columns = {
             "row": np.repeat(np.arange(n), D * each),
-            "column": np.tile(np.repeat(np.array(self.names, dtype=object), each), n),
+            "column": np.tile(np.repeat(names, each), n),
             "cell": np.repeat(self.values.ravel(), each),
-            **labels,
-            "contribution": self.contributions.ravel(),
         }
+        if self.classes is not None:
+            columns["class"] = np.tile(self.classes, n * D)
+        columns["contribution"] = self.contributions.ravel()
+        return columns
 
     def _shown(self) -> dict[str, Any]:
-        lines = []
-        for i, moved in enumerate(self.of_prediction()[:SHOWN_ROWS]):
-            for j in np.argsort(-np.abs(moved), kind="stable")[:SHOWN_COLUMNS]:
-                lines.append(
-                    (i, self._describe(i), self.names[j], self.values[i, j], moved[j])
-                )
-        names = "row", "prediction", "column", "cell", "contribution"
-        return dict(zip(names, zip(*lines, strict=True), strict=True))
+        moved = self.of_prediction()[:SHOWN_ROWS]
+        largest = np.argsort(-np.abs(moved), axis=1, kind="stable")[:, :SHOWN_COLUMNS]
+        row = np.repeat(np.arange(len(moved)), largest.shape[1])
+        column = largest.ravel()
+        return {
+            "row": row,
+            "prediction": [self._describe(i) for i in row.tolist()],
+            "column": [self.names[j] for j in column],
+            "cell": self.values[row, column],
+            "contribution": moved[row, column],
+        }
 
     def _describe(self, i: int) -> str:
         if self.classes is None:
@@ -113,23 +115,23 @@ class Contributions(Tabular):
         return f"{self.classes[best]} ({np.exp(self.prediction[i, best]):.3f})"
 
     def _heading(self) -> str:
-        what = (
-            "mean, in units of y"
-            if self.classes is None
-            else "predicted class, in nats"
-        )
+        what = "predicted class, in nats"
+        if self.classes is None:
+            what = "mean, in units of y"
+        heading = f"largest contributions to the {what}"
         more = len(self.prediction) - SHOWN_ROWS
-        return f"largest contributions to the {what}{f' ({more} more rows)' if more > 0 else ''}"
+        if more > 0:
+            heading += f" ({more} more rows)"
+        return heading
 
 
 def replace_cells(
     X: Floats, owner: Ints, n_columns: int, background: Floats, predict: Predict
 ) -> Iterator[tuple[int, Floats, Flags]]:
-    """Predict rows with the cells of every background row, one column at a time; equal
-    rows are predicted once.
+    """Predict rows with the cells of each background row, one column at a time.
 
-    Yields the number of each column that can change a row, the predictions [n B ...],
-    and the rows that it changes, [n].
+    Equal rows are predicted once. Yields, for each column that changes a row: its
+    number, predictions [n B ...], and which rows it changes [n].
     """
     rows, row = distinct_rows(X)
     plain = predict(rows)
@@ -137,15 +139,19 @@ def replace_cells(
         used = owner == j
         if not used.any():
             continue
+
         cells, cell = distinct_rows(background[:, used])
-        own, found = (np.repeat(part, len(cells), axis=0) for part in (rows, plain))
+        own = np.repeat(rows, len(cells), axis=0)
         changed = own.copy()
         changed[:, used] = np.tile(cells, (len(rows), 1))
         differs = (changed != own).any(1)
-        if differs.any():
-            found[differs] = predict(changed[differs])
-            pair = row[:, None] * len(cells) + cell  # [n B]
-            yield j, found[pair], differs[pair].any(1)
+        if not differs.any():
+            continue
+
+        found = np.repeat(plain, len(cells), axis=0)
+        found[differs] = predict(changed[differs])
+        pair = row[:, None] * len(cells) + cell  # [n B]
+        yield j, found[pair], differs[pair].any(1)
 
 
 def compute_contributions(
@@ -155,19 +161,14 @@ def compute_contributions(
     compare: Compare,
     classes: NDArray[Any] | None,
 ) -> Contributions:
-    """Compare the predictions of rows with those after one column is replaced."""
+    """Compare predictions of rows with predictions after one column is replaced."""
     own = predict(rows.X)
-    found = np.zeros(
-        (len(own), len(rows.names), *(() if classes is None else (len(classes),)))
-    )
-    for j, others, moved in replace_cells(
-        rows.X, rows.owner, len(rows.names), background, predict
-    ):
+    prediction = own[:, 0] if classes is None else own
+    n, *C = prediction.shape
+    D = len(rows.names)
+    found = np.zeros((n, D, *C))
+    for j, others, moved in replace_cells(rows.X, rows.owner, D, background, predict):
         found[moved, j] = compare(own, others)[moved]
-    if classes is None:
-        prediction = own[:, 0]
-    else:
-        prediction = own
     return Contributions(rows.names, found, prediction, format_cells(rows), classes)
 
 
@@ -176,35 +177,37 @@ def compute_importance(
     features: Features,
     predict: Predict,
     information: Compare,
+    *,
     cost: int,
     relevance: Floats | None,
 ) -> Floats:
-    """Return the mean `information` of each column, [n_features_in_], in nats; of few
-    rows if predictions would take long.
+    """Return the mean `information` of each column in nats, [n_features_in_].
 
-    In a wide table only the columns of the largest `relevance`, [n_features_in_], are
-    tried; the others have 0.
+    Slow predictions (`cost`) use fewer rows. In a wide table only the columns of the
+    largest `relevance` [n_features_in_] are tried; the others have 0.
     """
     names, owner = find_columns(features)
     if relevance is not None:
-        owner = np.where(
-            np.isin(owner, np.argsort(-relevance, kind="stable")[:MOST_TRIED]),
-            owner,
-            -1,
-        )
+        relevant = np.argsort(-relevance, kind="stable")[:MOST_TRIED]
+        owner = np.where(np.isin(owner, relevant), owner, -1)
+
     outputs = predict(X[:1]).shape[1]
     tried = len(np.unique(owner[owner >= 0]))
     room = MOST_PREDICTED // cost // tried * FEW // max(FEW, outputs)
     B = int(np.clip(room // 60, 4, 50))
-    X, background = X[: int(np.clip(room // B, 30, 100))], X[-B:]
-    own = predict(X)
+    n = int(np.clip(room // B, 30, 100))
+    rows = X[:n]
+    background = X[-B:]
+
+    own = predict(rows)
     found = np.zeros(len(names))
-    for j, others, moved in replace_cells(X, owner, len(names), background, predict):
-        found[j] = information(own, others)[moved].sum() / len(X)
+    for j, others, moved in replace_cells(rows, owner, len(names), background, predict):
+        found[j] = information(own, others)[moved].sum() / len(rows)
     return np.maximum(found, 0.0)
 
 
 def format_cells(rows: RawRows) -> NDArray[Any]:
+    """Return the cells of rows as texts, [n columns]."""
     texts = np.full((len(rows.X), len(rows.names)), "", dtype=object)
     for j in set(rows.owner.tolist()):
         texts[:, j] = [format_value(cell) for cell in rows.cells(j)]

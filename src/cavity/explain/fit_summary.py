@@ -1,4 +1,4 @@
-"""The learnt hyper-parameters of a fit, by latent function and column."""
+"""Learnt hyper-parameters of a fit, by latent function and column."""
 
 from __future__ import annotations
 
@@ -22,25 +22,24 @@ MOST_FUNCTIONS = 8  # latent functions that `print` shows
 class Learnt(NamedTuple):
     """A hyper-parameter of all latent functions."""
 
-    part: str  # "RBF", or "noise"
+    part: str  # kernel, such as "RBF", or "noise"
     name: str
-    column: str  # of a feature; empty if there is one value for all
+    column: str  # empty if the features share one value
     values: Floats  # [L]
 
 
 @dataclass(frozen=True, eq=False)
 class FitSummary(Tabular):
-    """The learnt hyper-parameters of a fit.
-
-    `print` shows one column per latent function.
+    """Learnt hyper-parameters of a fit; `print` shows one column per latent function.
 
     Attributes
     ----------
     facts : dict
-        Method, inducing points per latent function, epochs and evidence.
+        Method, number of inducing points per latent function, number of epochs, and
+        evidence.
     functions : tuple of str
-        Latent functions: one per class; a single one for two classes and for a
-        regressor.
+        Latent functions: one per class, or a single one for two classes and for
+        regressors.
     learnt : tuple of Learnt
         Hyper-parameters with their values, in the units of the features.
     """
@@ -55,18 +54,23 @@ class FitSummary(Tabular):
             name: np.repeat(column, L).tolist()
             for name, column in self._names().items()
         }
-        values = np.concatenate([part.values for part in self.learnt]).tolist()
+        values = np.concatenate([each.values for each in self.learnt]).tolist()
         return names | {"function": self.functions * len(self.learnt), "value": values}
 
     def _shown(self) -> dict[str, Any]:
-        of_function = zip(*(part.values for part in self.learnt), strict=True)
-        shown = list(zip(self.functions, of_function, strict=True))[:MOST_FUNCTIONS]
-        return self._names() | dict(shown)
+        values = np.column_stack([each.values for each in self.learnt])  # [L learnt]
+        shown = self._names()
+        for function, row in list(zip(self.functions, values, strict=True))[
+            :MOST_FUNCTIONS
+        ]:
+            shown[function] = row
+        return shown
 
     def _names(self) -> dict[str, Any]:
         return {
-            name: [part[i] for part in self.learnt]
-            for i, name in enumerate(Learnt._fields[:3])
+            "part": [each.part for each in self.learnt],
+            "name": [each.name for each in self.learnt],
+            "column": [each.column for each in self.learnt],
         }
 
     def _heading(self) -> str:
@@ -76,28 +80,28 @@ class FitSummary(Tabular):
 
 
 def summarise_fit(result: Result, method: str) -> FitSummary:
+    """Collect the hyper-parameters of a fit, in the user's units."""
     prior = result.model.prior
     classes = result.classes
     L = prior.n_latent
-    if classes is None or L == 1:
-        functions: tuple[str, ...] = ("f",)
-    else:
+    functions: tuple[str, ...] = ("f",)
+    if classes is not None and L > 1:
         functions = tuple(map(str, classes))
-    points = {"inducing points": int(prior.Z.shape[-2])}
-    evidence = None
-    if not math.isnan(result.evidence):
-        evidence = result.evidence
+
     facts = {
         "method": method,
-        **points,
+        "inducing points": int(prior.Z.shape[-2]),
         "epochs": len(result.history),
-        result.evidence_name: evidence,
+        result.evidence_name: None if math.isnan(result.evidence) else result.evidence,
     }
+
+    variance: Any
     if classes is None:
-        values: Any = target_noise(result.model) * result.units[1] ** 2
+        _, scale = result.units
+        variance = target_noise(result.model) * scale**2
     else:
-        values = as_array(prior.noise)
-    noise = Learnt("noise", "variance", "", _spread(values, L))
+        variance = as_array(prior.noise)
+    noise = Learnt("noise", "variance", "", _spread(variance, L))
     features = list(map(name_column, result.features.encoder.names))
     return FitSummary(facts, functions, (noise, *_walk(prior.kernel, features, L)))
 
@@ -105,29 +109,25 @@ def summarise_fit(result: Result, method: str) -> FitSummary:
 def _walk(kernel: Any, features: list[str], L: int) -> Iterator[Learnt]:
     """Yield the numbers of a kernel and of the kernels inside it."""
     kind = type(kernel).__name__
-    if not hasattr(kernel, "get_params"):  # a module of the user's own
+    if not hasattr(kernel, "get_params"):  # a user's torch module
         for name, value in kernel.named_parameters():
             if value.numel() == 1:
                 yield Learnt(kind, name, "", _spread(value.item(), L))
         return
+
     for name, value in kernel.get_params(deep=False).items():
         if hasattr(value, "get_params"):
             yield from _walk(value, features, L)
-        elif not isinstance(value, bool) and isinstance(
-            value, np.ndarray | float | int
-        ):
-            values = np.asarray(value, dtype=np.float64)
-            if values.ndim == 2 and values.shape[1] == len(features):
-                of = features
-            else:
-                of = [""]
-            for j, feature in enumerate(of):
-                yield Learnt(
-                    kind,
-                    name,
-                    feature,
-                    _spread(values[:, j] if values.ndim == 2 else values, L),
-                )
+            continue
+        if isinstance(value, bool) or not isinstance(value, np.ndarray | float | int):
+            continue
+        values = np.asarray(value, dtype=np.float64)
+        if values.ndim < 2:
+            yield Learnt(kind, name, "", _spread(values, L))
+            continue
+        columns = features if values.shape[1] == len(features) else [""]
+        for j, column in enumerate(columns):
+            yield Learnt(kind, name, column, _spread(values[:, j], L))
 
 
 def _spread(values: Any, L: int) -> Floats:

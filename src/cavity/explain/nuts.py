@@ -1,5 +1,6 @@
-"""Hamiltonian Monte Carlo over the hyper-parameters: Mici's NUTS samples log Z_q
-(converged) + log prior.
+"""Hamiltonian Monte Carlo over the hyper-parameters, by NUTS of Mici.
+
+The log density is log Z_q + log prior, with converged sites.
 """
 
 from __future__ import annotations
@@ -18,43 +19,50 @@ from cavity.engine.training.loop import Run
 from cavity.engine.training.objective import Point, evaluate, evaluate_first
 from cavity.errors import missing_extra
 
-# of the sites; the error of log Z_q is of its square: .01 on average, .03 at most
+# relative move of the sites at which an evaluation has converged; the error of log Z_q
+# grows with its square: 0.01 on average, at most 0.03
 TOL = 2e-2
-CENTER_TOL = 1e-6  # at the fit, where every evaluation starts
+# the same at the fit, where every evaluation starts
+CENTER_TOL = 1e-6
 SWEEPS = 500
-DEPTH = 7  # a trajectory of at most 2⁷ gradients, each of them a run to convergence
-REMEMBERED = 1000  # points whose gradients are kept
-SPREAD = 0.5  # of the chains' starts around the fit, in logarithms
-STEP = 0.1  # of the differences of gradients that give the metric
-ENOUGH = 20  # warm-up draws per hyper-parameter from which a metric can be learnt
-# times P^(−1/4): accepts about 0.8 of a normal's draws in its own metric
+# a trajectory takes at most 2⁷ gradients, each from a run to convergence
+DEPTH = 7
+# points whose gradients are cached
+REMEMBERED = 1000
+# spread of the chains' starts around the fit, in logarithms
+SPREAD = 0.5
+# step of the gradient differences that give the metric
+STEP = 0.1
+# warm-up draws per hyper-parameter that are enough to learn a metric
+ENOUGH = 20
+# step size times P^(1/4): accepts about 0.8 of the draws of a normal in its own metric
 STEP_SIZE = 1.3
-# of the step size near this value; Mici's 0.05 lets it swing, and small steps cost deep
-# trees
+# strength of the pull towards that step size; with 0.05, Mici's default, the step size
+# oscillates, and small steps cost deep trees
 HOLD = 0.2
-FLAT = 1e-2  # least curvature of the metric, relative to the largest
+# smallest curvature of the metric, relative to the largest
+FLAT = 1e-2
 
 
 class LogDensity:
-    """log Z_q + log prior as a function of the hyper-parameters: every call sweeps the
-    sites from the same state to convergence.
+    """log Z_q + log prior as a function of the hyper-parameters.          [METHOD 6]
 
-    At the fixed point log Z_q is stationary in the sites, so the engine's gradient is that of the function.        [METHOD 6]
+    Every call sweeps the sites to convergence, from the same state. At the fixed point
+    log Z_q is stationary in the sites, so the engine's gradient is the total one.
     """
 
     def __init__(self, run: Run, tol: float = TOL) -> None:
         self.run = run
         self.rest = Rest(math.inf, tol, SWEEPS, collect=True)
         self.evaluations = 0
-        found = evaluate_first(
-            run, run.state.theta, self.rest._replace(small_move=min(tol, CENTER_TOL))
-        )
-        # then one sweep from empty sites is the fixed point
+        first = self.rest._replace(small_move=min(tol, CENTER_TOL))
+        found = evaluate_first(run, run.state.theta, first)
+        # with a linear factor, one sweep from empty sites is the fixed point
         if not run.engine.factor.linear:
             run.state = found.state
 
     def __call__(self, theta: Floats) -> tuple[float, Floats]:
-        """Return the value and the gradient; −∞ if the posterior cannot be factorised."""
+        """Return value and gradient; −∞ if the posterior cannot be factorised."""
         self.evaluations += 1
         found = self._evaluate(theta)
         if found is not None and bool(found.gradient.isfinite().all()):
@@ -62,7 +70,7 @@ class LogDensity:
         return -math.inf, np.zeros_like(theta)
 
     def at(self, theta: Floats) -> State:
-        """Return the state at a draw, where the posterior is known to exist."""
+        """Return the state at a draw, where the posterior exists."""
         found = self._evaluate(theta)
         assert found is not None
         return found.state
@@ -73,22 +81,22 @@ class LogDensity:
 
 
 class Chains(NamedTuple):
-    """Draws of the flat vector of hyper-parameters, with the sampler's statistics."""
+    """Draws of the hyper-parameters θ, with statistics of the sampler."""
 
     theta: Floats  # [chains n P]
     log_density: Floats  # [chains n]
-    acceptance: Floats  # [chains n], mean over the trajectory
+    acceptance: Floats  # [chains n], mean over a trajectory
     diverging: Flags  # [chains n]
 
 
 def sample(
     target: LogDensity, n: int, warmup: int, chains: int, accept: float, seed: int
 ) -> Chains:
-    """Run NUTS. Chains start near the fit and run one after the other.
+    """Run NUTS: chains start near the fit and run one after the other.
 
-    They move in coordinates z with θ = center + root z, in which the curvature at the
-    fit is the identity. So the step size that the warm-up adapts is known roughly,
-    whatever the model. A long warm-up also learns the variances of z.
+    Chains move in coordinates z, θ = center + root z, in which the curvature at the fit
+    is the identity. A good step size is then nearly the same for every model, and
+    the warm-up starts from it. A long warm-up also learns the variances of z.
     """
     try:
         import mici
@@ -99,28 +107,21 @@ def sample(
     starts = [_draw_start(target, center, rng) for _ in range(chains)]
     lower = np.linalg.cholesky(_estimate_curvature(target, center))
     root = np.linalg.inv(lower).T
-    near = math.log(STEP_SIZE * len(center) ** -0.25)
-    hold = {"log_step_size_reg_target": near, "log_step_size_reg_coefficient": HOLD}
-    adapters = [mici.adapters.DualAveragingStepSizeAdapter(accept, **hold)]
-    if warmup >= ENOUGH * len(center):
-        adapters.append(mici.adapters.OnlineVarianceMetricAdapter(reg_scale=1.0))
 
-    # Mici asks again at every draw; no object, because Mici copies these
+    # Mici evaluates again at every draw; a closure, because Mici copies objects
     @lru_cache(REMEMBERED)
-    def look(z: bytes) -> tuple[float, Floats]:
+    def evaluate_at(z: bytes) -> tuple[float, Floats]:
         return target(center + root @ np.frombuffer(z))
 
+    def energy(z: Floats) -> float:
+        value, _ = evaluate_at(z.tobytes())
+        return -value
+
     def slope(z: Floats) -> tuple[Floats, float]:
-        value, gradient = look(z.tobytes())
+        value, gradient = evaluate_at(z.tobytes())
         return -(root.T @ gradient), -value
 
-    system = mici.systems.EuclideanMetricSystem(
-        lambda z: slope(z)[1], grad_neg_log_dens=slope
-    )
-    leapfrog = mici.integrators.LeapfrogIntegrator(system)
-    sampler = mici.samplers.DynamicMultinomialHMC(
-        system, leapfrog, rng, max_tree_depth=DEPTH
-    )
+    system = mici.systems.EuclideanMetricSystem(energy, grad_neg_log_dens=slope)
 
     def trace(state: Any) -> dict[str, Any]:
         return {
@@ -128,21 +129,44 @@ def sample(
             "value": -system.neg_log_dens(state),
         }
 
-    begin = [lower.T @ (start - center) for start in starts]
-    how = {"adapters": adapters, "trace_funcs": [trace], "display_progress": False}
-    _, traces, statistics = sampler.sample_chains(warmup, n, begin, **how)
-    found = (
-        traces["theta"],
-        traces["value"],
-        statistics["av_metrop_accept_prob"],
-        statistics["diverging"],
+    sampler = mici.samplers.DynamicMultinomialHMC(
+        system,
+        mici.integrators.LeapfrogIntegrator(system),
+        rng,
+        max_tree_depth=DEPTH,
     )
-    return Chains(*map(np.stack, found))
+    _, traces, statistics = sampler.sample_chains(
+        warmup,
+        n,
+        [lower.T @ (start - center) for start in starts],
+        adapters=_make_adapters(mici.adapters, accept, len(center), warmup),
+        trace_funcs=[trace],
+        display_progress=False,
+    )
+    return Chains(
+        theta=np.stack(traces["theta"]),
+        log_density=np.stack(traces["value"]),
+        acceptance=np.stack(statistics["av_metrop_accept_prob"]),
+        diverging=np.stack(statistics["diverging"]),
+    )
+
+
+def _make_adapters(adapters: Any, accept: float, P: int, warmup: int) -> list[Any]:
+    """Return what the warm-up adapts: the step size and, if it is long, the metric."""
+    step_size = adapters.DualAveragingStepSizeAdapter(
+        accept,
+        log_step_size_reg_target=math.log(STEP_SIZE * P**-0.25),
+        log_step_size_reg_coefficient=HOLD,
+    )
+    if warmup < ENOUGH * P:
+        return [step_size]
+    return [step_size, adapters.OnlineVarianceMetricAdapter(reg_scale=1.0)]
 
 
 def _estimate_curvature(target: LogDensity, center: Floats) -> Floats:
-    """Return minus the Hessian at the fit, [P P], by differences of gradients,
-    eigenvalues made positive: warm-ups are short.
+    """Return minus the Hessian at the fit, [P P], with eigenvalues made positive.
+
+    It comes from differences of gradients, because warm-ups are too short to learn it.
     """
     moves = STEP * np.eye(len(center))
     rise = np.stack([target(center - d)[1] - target(center + d)[1] for d in moves])

@@ -1,6 +1,4 @@
-"""How predictions depend on one column: averages over rows in which its cells are
-replaced, with posterior intervals.
-"""
+"""Partial dependence: mean predictions with one column set to a value."""
 
 from __future__ import annotations
 
@@ -14,13 +12,17 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtri
 
 from cavity.common.tabular import Tabular
-from cavity.common.types import Floats
+from cavity.common.types import Floats, Ints
 from cavity.explain.raw_rows import RawRows
 
-LEAST = 1e-12  # of probabilities and their variances
-Average = Callable[
-    [list[Floats]], tuple[Floats, Floats]
-]  # groups of rows to means and standard deviations
+LEAST = 1e-12  # smallest probability, and smallest standard deviation of one
+# groups of rows → means and standard deviations
+Average = Callable[[list[Floats]], tuple[Floats, Floats]]
+KINDS: dict[str, Any] = {
+    "number": np.float64,
+    "category": object,
+    "date": "datetime64[us]",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,18 +36,21 @@ class PartialDependence(Tabular):
     kind : str
         "number", "category" or "date".
     values : ndarray of shape (K,)
-        Values of the column in the user's units: numbers, texts or dates. Missing (NaN,
-        None, NaT) stands last, if the model knows missing cells of the column.
-    mean : ndarray of shape (K, n_classes), or (K,) for a regressor
-        Mean over rows of the class probabilities, or of the predicted target.
-    low, high : ndarray
-        Posterior intervals of `mean`. Hyper-parameters count as known.
-    classes : ndarray or None
+        Values of the column in the user's units: numbers, texts or dates. The last is
+        missing (NaN, None or NaT) if the model knows missing cells of the column.
+    mean : ndarray of shape (K, n_classes)
+        Mean class probabilities over rows. For a regressor mean predictions, of shape
+        (K,).
+    low : ndarray of the same shape
+        Lower ends of posterior intervals of `mean`, with hyper-parameters fixed.
+    high : ndarray of the same shape
+        Upper ends.
+    classes : ndarray of shape (n_classes,) or None
         Class labels; None for a regressor.
     level : float
         Probability of the intervals.
     rows : int
-        Number of rows that predictions are averaged over.
+        Number of rows in each mean.
     """
 
     name: str
@@ -59,35 +64,31 @@ class PartialDependence(Tabular):
     rows: int
 
     def _columns(self) -> dict[str, Any]:
-        numbers = {
-            "mean": self.mean.ravel(),
-            "low": self.low.ravel(),
-            "high": self.high.ravel(),
-        }
+        columns: dict[str, Any] = {}
         if self.classes is None:
-            return {self.name or "value": self.values, **numbers}
-        C = len(self.classes)
-        labels = np.tile(self.classes, len(self.values))
-        return {
-            self.name or "value": np.repeat(self.values, C),
-            "class": labels,
-            **numbers,
-        }
+            columns[self.name or "value"] = self.values
+        else:
+            columns[self.name or "value"] = np.repeat(self.values, len(self.classes))
+            columns["class"] = np.tile(self.classes, len(self.values))
+        columns["mean"] = self.mean.ravel()
+        columns["low"] = self.low.ravel()
+        columns["high"] = self.high.ravel()
+        return columns
 
     def _shown(self) -> dict[str, Any]:
-        if self.classes is None:
-            heads = ["mean"]
-        else:
+        heads = ["mean"]
+        form = ".4g"
+        if self.classes is not None:
             heads = [f"P({label})" for label in self.classes]
-        form = ".4g" if self.classes is None else ".3f"
-        mean, low, high = (
-            part.reshape(-1, len(heads)).T for part in (self.mean, self.low, self.high)
-        )
+            form = ".3f"
         shown = {self.name or "value": list(map(format_value, self.values))}
-        for head, *ends in zip(heads, mean, low, high, strict=True):
+        parts = np.stack([self.mean, self.low, self.high]).reshape(
+            3, len(self.values), len(heads)
+        )
+        for c, head in enumerate(heads):
             shown[head] = [
-                f"{m:{form}} [{lo:{form}}, {hi:{form}}]"
-                for m, lo, hi in zip(*ends, strict=True)
+                f"{mean:{form}} [{low:{form}}, {high:{form}}]"
+                for mean, low, high in parts[:, :, c].T
             ]
         return shown
 
@@ -96,6 +97,7 @@ class PartialDependence(Tabular):
 
 
 def format_value(value: Any) -> str:
+    """Format a cell: a number, a date, a text or a missing value."""
     if value is None or value != value:
         return "(missing)"
     if isinstance(value, np.datetime64):
@@ -103,82 +105,88 @@ def format_value(value: Any) -> str:
         if text.startswith("1970-01-01T"):  # a time of day has no date
             return text[11:16]
         return text.removesuffix("T00:00:00").replace("T", " ")
-    if isinstance(value, float | np.floating):
-        value = float(value)
-        if abs(value) < 1e6 or value % 1:
-            return f"{value:.6g}"
-        return f"{value:.0f}"
-    return str(value)
+    if not isinstance(value, float | np.floating):
+        return str(value)
+    value = float(value)
+    if abs(value) < 1e6 or value % 1:
+        return f"{value:.6g}"
+    return f"{value:.0f}"
 
 
 def choose_values(rows: RawRows, j: int, most: int) -> NDArray[Any]:
-    """Choose values of a column: levels by frequency, or quantiles that occur; then
-    missing, if the model knows it.
+    """Choose values of a column: frequent levels, or quantiles that occur in it.
+
+    Missing is added if the model knows it.
     """
+    kind = rows.kind(j)
     cells = rows.cells(j)
-    if rows.kind(j) == "category":
-        counts = Counter(cell for cell in cells.tolist() if cell is not None)
-        values: list[Any] = sorted(counts, key=lambda level: (-counts[level], level))[
-            :most
-        ]
-        gap: Any = None
+    if kind == "category":
+        values = _frequent_levels(cells, most)
     else:
-        known = cells[~np.isnan(cells)]
-        many = len(np.unique(known)) > most
-        if many:
-            steps = np.linspace(0.02, 0.98, most)
-        else:
-            steps = np.linspace(0, 1, 10 * most)
-        places = np.round(steps * (len(known) - 1)).astype(int)
-        if len(known):
-            values = np.unique(np.sort(known)[places]).tolist()
-        else:
-            values = []
-        if rows.kind(j) == "date":
-            gap = np.datetime64("NaT")
-        else:
-            gap = np.nan
-    kinds: dict[str, Any] = {
-        "category": object,
-        "date": "datetime64[us]",
-        "number": np.float64,
-    }
+        values = _quantiles(cells[~np.isnan(cells)], most)
     if getattr(rows.columns[j], "missing", False):
-        missing = [gap]
-    else:
-        missing = []
-    return np.array([*values, *missing], dtype=kinds[rows.kind(j)])
+        values.append(None)  # NaN as a number, NaT as a date
+    return np.array(values, dtype=KINDS[kind])
+
+
+def _frequent_levels(cells: NDArray[Any], most: int) -> list[Any]:
+    counts = Counter(cell for cell in cells.tolist() if cell is not None)
+    levels = sorted(counts, key=lambda level: (-counts[level], level))
+    return levels[:most]
+
+
+def _quantiles(known: NDArray[Any], most: int) -> list[Any]:
+    """Return at most `most` distinct values: all of them, or inner quantiles."""
+    if not len(known):
+        return []
+    steps = np.linspace(0, 1, 10 * most)
+    if len(np.unique(known)) > most:
+        steps = np.linspace(0.02, 0.98, most)
+    places = np.round(steps * (len(known) - 1)).astype(int)
+    return np.unique(np.sort(known)[places]).tolist()
 
 
 def compute_partial_dependence(
     rows: RawRows,
     j: int,
-    chosen: NDArray[Any],
-    n_values: int,
+    chosen: Ints,
     average: Average,
+    *,
+    n_values: int,
     classes: Any,
     level: float,
 ) -> PartialDependence:
-    """Average predictions of the chosen rows with one value in column j, for several
-    values of all rows.
+    """Average predictions of the chosen rows with column j set to each value.
+
+    The values come from all rows.
     """
     values = choose_values(rows, j, n_values)
+    sample = rows.X[chosen]
     mean, spread = average(
-        [rows.replace(j, block, rows.X[chosen]) for block in rows.encode(j, values)]
+        [rows.replace(j, block, sample) for block in rows.encode(j, values)]
     )
-    ends = 0.5 - 0.5 * level, 0.5 + 0.5 * level
-    low, high = (_find_quantile(mean, spread, q, classes is None) for q in ends)
-    found = mean, np.minimum(low, mean), np.maximum(high, mean)
+    is_normal = classes is None
+    low = _find_quantile(mean, spread, 0.5 - 0.5 * level, is_normal)
+    high = _find_quantile(mean, spread, 0.5 + 0.5 * level, is_normal)
     return PartialDependence(
-        rows.names[j], rows.kind(j), values, *found, classes, level, len(chosen)
+        name=rows.names[j],
+        kind=rows.kind(j),
+        values=values,
+        mean=mean,
+        low=np.minimum(low, mean),
+        high=np.maximum(high, mean),
+        classes=classes,
+        level=level,
+        rows=len(chosen),
     )
 
 
-def _find_quantile(mean: Floats, spread: Floats, q: float, normal: bool) -> Floats:
-    """Return quantiles of normal or, for probabilities, of beta distributions with
-    these means and standard deviations.
+def _find_quantile(mean: Floats, spread: Floats, q: float, is_normal: bool) -> Floats:
+    """Return quantiles of distributions with these means and standard deviations.
+
+    They are normal distributions or, for probabilities, beta distributions.
     """
-    if normal:
+    if is_normal:
         return np.asarray(mean + ndtri(q) * spread)
     p = np.clip(mean, LEAST, 1 - LEAST)
     size = np.maximum(p * (1 - p) / np.maximum(spread**2, LEAST**2) - 1, 1e-3)

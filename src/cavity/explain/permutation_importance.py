@@ -1,6 +1,4 @@
-"""Which columns matter: how much worse predictions become without the cells of a
-column, or of a group of columns.
-"""
+"""Permutation importance of columns, or of groups of columns."""
 
 from __future__ import annotations
 
@@ -16,7 +14,8 @@ from cavity.errors import BadInput, BadOption
 from cavity.explain.raw_rows import find_column, find_columns
 from cavity.tables.validation import Features
 
-Losses = Callable[[Floats], Floats]  # features [n D] to one loss per row [n]
+# features [n D] → one loss per row [n]
+Losses = Callable[[Floats], Floats]
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,15 +25,14 @@ class Importance(Tabular):
     Attributes
     ----------
     names : tuple of str
-        Columns of the table, in its order; groups come where their first column is.
-    importance : ndarray of shape (n_features_in_,), or one value per group
-        By how much the mean loss increases, in nats, when the cells of a column are
-        shuffled. About 0 for a column that the predictions do not need; 0 for a column
-        that the model ignores.
+        Columns of the table in its order. A group has the place of its first column.
+    importance : ndarray of shape (n_features_in_,), or (n_groups,)
+        Increase of the mean loss in nats if a column is shuffled. It is about 0 for a
+        column that predictions do not need, and 0 for one that the model ignores.
     standard_error : ndarray of the same shape
-        Standard errors, over rows.
+        Standard errors over rows.
     loss : float
-        Mean loss of the rows as they are.
+        Mean loss of the unchanged rows.
     """
 
     names: tuple[str, ...]
@@ -44,14 +42,17 @@ class Importance(Tabular):
 
     def _columns(self) -> dict[str, Any]:
         order = np.argsort(-self.importance, kind="stable")
-        columns = {
+        return {
+            "column": [self.names[j] for j in order],
             "importance": self.importance[order],
             "standard_error": self.standard_error[order],
         }
-        return {"column": [self.names[j] for j in order], **columns}
 
     def _heading(self) -> str:
-        return f"importance: increase of the loss ({self.loss:.4f} nats per row) if a column is shuffled"
+        return (
+            f"importance: increase of the loss ({self.loss:.4f} nats per row) if a "
+            "column is shuffled"
+        )
 
 
 def permutation_importance(
@@ -59,48 +60,46 @@ def permutation_importance(
     X: Floats,
     weight: Floats,
     features: Features,
+    *,
     n_repeats: int,
     seed: int,
     groups: Any,
 ) -> Importance:
-    """Shuffle the cells of each column or group of columns in turn, all their features
-    together.
-    """
+    """Shuffle each column or group of columns in turn, with all its features."""
     columns, owner = find_columns(features)
     chosen = read_groups(groups, columns)
+    # the same orders for every column: differences between columns are less noisy
     rng = np.random.default_rng(seed)
+    orders = [rng.permutation(len(X)) for _ in range(n_repeats)]
+
     before = losses(X)
     total = weight.sum()
-    importance, error = np.zeros((2, len(chosen)))
-    # the same for every column: fewer chances to differ
-    orders = np.array([rng.permutation(len(X)) for _ in range(n_repeats)])
+    importance = np.zeros(len(chosen))
+    error = np.zeros(len(chosen))
     for j, members in enumerate(chosen.values()):
         own = np.isin(owner, members)
         if not own.any():
             continue
-        more = (
-            np.mean([losses(np.where(own, X[order], X)) for order in orders], axis=0)
-            - before
-        )
+        after = [losses(np.where(own, X[order], X)) for order in orders]
+        more = np.mean(after, axis=0) - before
         importance[j] = weight @ more / total
         error[j] = np.sqrt(weight**2 @ (more - importance[j]) ** 2) / total
     return Importance(tuple(chosen), importance, error, float(weight @ before / total))
 
 
 def read_groups(groups: Any, columns: tuple[str, ...]) -> dict[str, list[int]]:
-    """Return the numbers of the columns of each group; a column of no group is one of
-    its own.
-    """
+    """Return column numbers by group; other columns are groups of their own."""
     if groups is None:
         return {name: [j] for j, name in enumerate(columns)}
     if not isinstance(groups, Mapping):
         raise BadOption(
-            f"groups={groups!r:.60} must be columns by the name of their group, such "
-            f"as {{'size': ['width', 'height']}}."
+            f"groups={groups!r:.60} must be a dict of columns by the name of their "
+            "group, such as {'size': ['width', 'height']}."
         )
     group_of: dict[int, str] = {}
     for name, members in groups.items():
-        for column in [members] if isinstance(members, str | int) else members:
+        single = isinstance(members, str | int)
+        for column in [members] if single else members:
             j = find_column(column, columns)
             if j in group_of:
                 raise BadInput(

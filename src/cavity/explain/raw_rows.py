@@ -1,4 +1,4 @@
-"""Rows as features, and the columns of the user's table that the features come from."""
+"""Rows as features, with the table columns that the features come from."""
 
 from __future__ import annotations
 
@@ -25,32 +25,34 @@ class RawRows(NamedTuple):
     """Features of rows, and the cells that they come from."""
 
     X: Floats  # [n D]
-    names: tuple[str, ...]  # columns of the user's table
-    owner: Ints  # [D], number of each feature's column
-    columns: tuple[Column | None, ...]  # how each column is prepared; None: not at all
-    table: Any | None  # Arrow table; None if the features are the columns
+    names: tuple[str, ...]  # columns of the table
+    owner: Ints  # [D], column number of each feature
+    columns: tuple[Column | None, ...]  # their preparation; None: a column is a feature
+    table: Any | None  # Arrow table; None if columns are features
 
     def find(self, column: Any) -> int:
-        """Return the number of a column that the model uses, given its number or its
-        name.
-        """
+        """Return the number of a column that the model uses, by number or name."""
         place = find_column(column, self.names)
         if not (self.owner == place).any():
             raise BadInput(
-                f"the model does not use the column {self.names[place]!r}: nothing "
-                f"depends on it."
+                f"the model does not use the column {self.names[place]!r}: predictions "
+                "do not depend on it."
             )
         return place
 
     def kind(self, j: int) -> str:
         """Return "number", "category" or "date"."""
-        return {Category: "category", Text: "category", Date: "date"}.get(
-            type(self.columns[j]), "number"
-        )
+        column = self.columns[j]
+        if isinstance(column, Category | Text):
+            return "category"
+        if isinstance(column, Date):
+            return "date"
+        return "number"
 
     def cells(self, j: int) -> NDArray[Any]:
-        """Return the cells of a column: numbers, dates (datetime64) or texts; missing
-        ones are NaN, NaT or None.
+        """Return the cells of a column: numbers, dates (datetime64) or texts.
+
+        Missing cells are NaN, NaT or None.
         """
         column = self.columns[j]
         if self.table is None or column is None:
@@ -59,11 +61,8 @@ class RawRows(NamedTuple):
         if isinstance(column, Category | Text):
             return np.array(to_text(cells).to_pylist(), dtype=object)
         if isinstance(column, Date):
-            return (
-                (to_days(cells, column.order, column.name, 0) * DAY * 1e6)
-                .round()
-                .astype("datetime64[us]")
-            )
+            days = to_days(cells, column.order, column.name, 0)
+            return (days * DAY * 1e6).round().astype("datetime64[us]")
         return to_numbers(cells, column.name, 0, getattr(column, "style", None))[0]
 
     def encode(self, j: int, values: NDArray[Any]) -> Floats:
@@ -72,24 +71,23 @@ class RawRows(NamedTuple):
         if column is None or self.table is None:
             return np.asarray(values, dtype=np.float64)[:, None]
         arrow = import_pyarrow()
-        kind = {
+        kinds = {
             "category": "string",
             "date": arrow.timestamp("us"),
             "number": "float64",
-        }[self.kind(j)]
-        return column.encode(
-            arrow.array(values, type=kind, from_pandas=True),
-            EncodingContext(0, Counter()),
-        )
+        }
+        cells = arrow.array(values, type=kinds[self.kind(j)], from_pandas=True)
+        return column.encode(cells, EncodingContext(0, Counter()))
 
     def replace(self, j: int, block: Floats, rows: Floats) -> Floats:
-        """Return a copy of rows [n D] with other features of one column, [n d] or [d]."""
+        """Return a copy of rows [n D] with a column's features set to [n d] or [d]."""
         changed = rows.copy()
         changed[:, self.owner == j] = block
         return changed
 
 
 def find_column(column: Any, names: tuple[str, ...]) -> int:
+    """Return the number of a column, by number or name."""
     if isinstance(column, int | np.integer) and not isinstance(column, bool):
         if not -len(names) <= column < len(names):
             raise BadInput(
@@ -104,9 +102,7 @@ def find_column(column: Any, names: tuple[str, ...]) -> int:
 
 
 def find_columns(features: Features) -> tuple[tuple[str, ...], Ints]:
-    """Return the names of the table's columns, and the number of the column that each
-    feature belongs to.
-    """
+    """Return the column names of the table, and the column number of each feature."""
     prepare = features.encoder
     names = tuple(map(str, prepare.feature_names_in_))
     known = {name: j for j, name in enumerate(names)}
@@ -115,15 +111,14 @@ def find_columns(features: Features) -> tuple[tuple[str, ...], Ints]:
 
 
 def read_raw_rows(X: Any, features: Features, model: FittedModel) -> RawRows:
-    """Read rows of any form that predictions take, except sources that are read in
-    pieces.
-    """
+    """Read rows of any kind that predictions take, except sources in pieces."""
     if isinstance(X, RawRows):
         return X
-    (names, owner) = find_columns(features)
+    names, owner = find_columns(features)
     prepare = features.preparation
     if prepare is None or isinstance(X, Prepared):
-        if hasattr(X, "to_pandas") and type(X).__module__.startswith("pyarrow"):
+        is_arrow = type(X).__module__.startswith("pyarrow")
+        if is_arrow and hasattr(X, "to_pandas"):
             X = X.to_pandas()
         rows = check_rows(X, features, lambda: as_array(model.center))
         return RawRows(rows, names, owner, (None,) * len(names), None)
@@ -134,7 +129,7 @@ def read_raw_rows(X: Any, features: Features, model: FittedModel) -> RawRows:
 
 
 def choose_rows(n: int, most: int, seed: int) -> Ints:
-    """Choose at most so many of n rows at random, in their order."""
+    """Choose at most `most` of n rows at random, in their order."""
     if n <= most:
         return np.arange(n)
     return np.sort(np.random.default_rng(seed).choice(n, most, replace=False))

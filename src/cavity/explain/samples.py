@@ -1,6 +1,4 @@
-"""Draws of hyper-parameters in the user's units, with diagnostics, and predictions
-averaged over them.
-"""
+"""Draws of hyper-parameters, with diagnostics and averaged predictions."""
 
 from __future__ import annotations
 
@@ -21,24 +19,28 @@ from cavity.tables.validation import Features, check_rows
 
 @dataclass(frozen=True)
 class HyperSamples(Tabular):
-    """Draws of the hyper-parameters from their posterior, and predictions averaged over
-    them.
+    """Posterior draws of the hyper-parameters.
 
     Attributes
     ----------
     draws : dict of str to ndarray of shape (chains, n_samples, ...)
         Draws by name, in the user's units.
     log_posterior : ndarray of shape (chains, n_samples)
-        log Z_q + log prior.
-    acceptance, divergences, evaluations : float, int, int
-        Mean acceptance probability, number of divergent trajectories, and number of
-        gradients of log Z_q.
-    r_hat, ess : dict of str to ndarray
-        R-hat and effective sample size of each hyper-parameter.
+        Unnormalised log density, log Z_q + log prior.
+    acceptance : float
+        Mean acceptance probability.
+    divergences : int
+        Number of divergent trajectories.
+    r_hat : dict of str to ndarray
+        R-hat of each hyper-parameter.
+    ess : dict of str to ndarray
+        Effective sample size of each hyper-parameter.
+    evaluations : int
+        Number of gradients of log Z_q that were computed.
     warnings : list of str
-        What the diagnostics warn about.
+        Warnings of the diagnostics.
     models : tuple of FittedModel
-        Models at the draws that predictions are averaged over.
+        Models at some of the draws; predictions are averaged over them.
     features : Features
         Features of the fit.
     """
@@ -55,34 +57,35 @@ class HyperSamples(Tabular):
     features: Features
 
     def _columns(self) -> dict[str, Any]:
-        lines = []
+        columns: dict[str, list[Any]] = {
+            name: [] for name in ("name", "mean", "sd", "R-hat", "ESS")
+        }
         for name, values in self.draws.items():
             for place in np.ndindex(values.shape[2:]):
                 draws = values[(..., *place)]
-                label = name + (str(list(place)) if place else "")
-                judged = self.r_hat[name][place], self.ess[name][place]
-                lines.append((label, draws.mean(), draws.std(), *judged))
-        return dict(
-            zip(
-                ("name", "mean", "sd", "R-hat", "ESS"),
-                zip(*lines, strict=True),
-                strict=True,
-            )
-        )
+                columns["name"].append(f"{name}{list(place)}" if place else name)
+                columns["mean"].append(draws.mean())
+                columns["sd"].append(draws.std())
+                columns["R-hat"].append(self.r_hat[name][place])
+                columns["ESS"].append(self.ess[name][place])
+        return columns
 
     def _heading(self) -> str:
         chains, n = self.log_posterior.shape
-        head = f"{chains} chains of {n} draws, acceptance {self.acceptance:.2f}, {self.divergences} divergent"
+        head = (
+            f"{chains} chains of {n} draws, acceptance {self.acceptance:.2f}, "
+            f"{self.divergences} divergent"
+        )
         return "\n".join([head, *self.warnings])
 
 
 @dataclass(frozen=True)
 class ClassifierSamples(HyperSamples):
-    """Draws for a classifier.
+    """Posterior draws of the hyper-parameters of a classifier.
 
     Attributes
     ----------
-    classes : ndarray of shape (C,)
+    classes : ndarray of shape (n_classes,)
         Class labels.
     """
 
@@ -93,28 +96,25 @@ class ClassifierSamples(HyperSamples):
 
         Parameters
         ----------
-        X : array-like of shape (n, D), or a source
-            As for `GPClassifier.predict`.
+        X : array-like or frame of shape (n_samples, n_features), or a source
+            Rows to predict, as for `GPClassifier.predict`.
 
         Returns
         -------
-        ndarray of shape (n, C)
-            Columns in the order of `classes`.
+        ndarray of shape (n_samples, n_classes)
+            Probabilities, with columns in the order of `classes`.
         """
 
         def average(_: FittedModel, rows: Floats) -> tuple[Floats]:
-            return (
-                np.mean(
-                    [predict_proba(model, rows)[0] for model in self.models], axis=0
-                ),
-            )
+            each = [predict_proba(model, rows)[0] for model in self.models]
+            return (np.mean(each, axis=0),)
 
         return predict_blocks(self.models[0], self.features, X, average)[0]
 
 
 @dataclass(frozen=True)
 class RegressorSamples(HyperSamples):
-    """Draws for a regressor.
+    """Posterior draws of the hyper-parameters of a regressor.
 
     Attributes
     ----------
@@ -129,26 +129,29 @@ class RegressorSamples(HyperSamples):
 
         Parameters
         ----------
-        X : array-like of shape (n, D)
-            Rows with the features of the fit.
-        return_std : bool
+        X : array-like or frame of shape (n_samples, n_features)
+            Rows to predict.
+        return_std : bool, default=False
             Whether to also return standard deviations of the mixture.
-        noise : bool
-            True: standard deviations of new values y, noise included. False: those of
-            f.
+        noise : bool, default=True
+            Whether standard deviations include the noise, as for new values of y. If
+            False, they describe f.
 
         Returns
         -------
-        ndarray of shape (n,), or two of them
-            Means, and standard deviations if `return_std`.
+        mean : ndarray of shape (n_samples,)
+            Predicted means.
+        std : ndarray of shape (n_samples,)
+            Standard deviations. Only returned if `return_std` is True.
         """
         rows = check_rows(X, self.features)
-        (shift, scale) = self.units
+        shift, scale = self.units
         each = [predict_latent(model, rows) for model in self.models]
         means = np.stack([f.mean[:, 0] for f in each])
         mean = shift + scale * means.mean(0)
         if not return_std:
             return mean
-        extra = np.array([[target_noise(model) * noise] for model in self.models])
-        var = np.stack([np.maximum(f.var[:, 0], 0) for f in each]) + extra
+        var = np.stack([np.maximum(f.var[:, 0], 0) for f in each])
+        if noise:
+            var += np.array([[target_noise(model)] for model in self.models])
         return mean, scale * np.sqrt(var.mean(0) + means.var(0))

@@ -1,6 +1,4 @@
-"""Sample hyper-parameters by NUTS: rebuild the engine at the fitted values, draw, and
-average predictions over the draws.
-"""
+"""Sample hyper-parameters by NUTS, starting at a fit, and average predictions."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -37,139 +35,160 @@ from cavity.prediction.targets import target_noise
 from cavity.tables.labelled import read_table_of_fit, read_targets_of_fit
 from cavity.tables.table import GivenRows, Table
 
+# diagnostics outside these limits raise a warning
 MOST_R_HAT = 1.05
 LEAST_ESS = 100
 
 
+class SamplingOptions(NamedTuple):
+    """Arguments of `sample_hyperparameters`."""
+
+    n_samples: int
+    warmup: int
+    chains: int
+    target_accept: float
+    n_models: int
+    random_state: Any
+
+    def check(self) -> None:
+        """Raise BadOption if a value is out of range."""
+        whole("n_samples", self.n_samples, 20)
+        whole("warmup", self.warmup, 20)
+        whole("chains", self.chains, 1)
+        whole("n_models", self.n_models, 1)
+        number("target_accept", self.target_accept, 0.0, 0.99)
+
+
 def draw_samples(
-    config: Config,
-    fit: Result,
-    request: GivenRows,
-    n_samples: int,
-    warmup: int,
-    chains: int,
-    target_accept: float,
-    n_models: int,
-    random_state: Any,
+    config: Config, fit: Result, request: GivenRows, options: SamplingOptions
 ) -> HyperSamples:
-    least = (
-        ("n_samples", n_samples, 20),
-        ("warmup", warmup, 20),
-        ("chains", chains, 1),
-        ("n_models", n_models, 1),
-    )
-    for limited in least:
-        whole(*limited)
-    number("target_accept", target_accept, 0.0, 0.99)
+    """Draw hyper-parameters, and keep models at some draws for predictions."""
+    options.check()
+    table: Table
     kind: Callable[..., HyperSamples]
     if isinstance(config, ClassifierConfig):
         classes: Any = fit.classes
-        table: Table = read_table_of_fit(
-            request, config.class_weight, fit.features, classes
-        )
+        table = read_table_of_fit(request, config.class_weight, fit.features, classes)
         kind = partial(ClassifierSamples, classes=classes)
-        scale = 1.0
     else:
         table = read_targets_of_fit(request, fit.features, fit.units)
         kind = partial(RegressorSamples, units=fit.units)
-        scale = fit.units[1]
-    seed = draw_seed(random_state)
-    run = make_sampling_run(config, fit.model.to(torch.device("cpu")), table)
+
+    cpu = torch.device("cpu")
+    seed = draw_seed(options.random_state)
+    run = make_sampling_run(config, fit.model.to(cpu), table)
     with limit_threads(runs.count_work(run)):
         target = nuts.LogDensity(run)
-        found = nuts.sample(target, n_samples, warmup, chains, target_accept, seed)
+        found = nuts.sample(
+            target,
+            options.n_samples,
+            options.warmup,
+            options.chains,
+            options.target_accept,
+            seed,
+        )
+
+    _, scale = fit.units
     draws = _in_units(run.engine, found.theta, scale)
     r_hat, ess = _diagnose(draws)
-    total = chains * n_samples
-    diverging = int(found.diverging.sum())
-    evenly = np.unique(
-        np.linspace(0, total - 1, min(n_models, total)).round().astype(int)
-    )
-    models = (
-        snapshot(run.engine, target.at(theta))
-        for theta in found.theta.reshape(total, -1)[evenly]
-    )
+    divergences = int(found.diverging.sum())
+    total = options.chains * options.n_samples
+
+    thetas = found.theta.reshape(total, -1)
+    evenly = np.linspace(0, total - 1, min(options.n_models, total))
+    chosen = np.unique(evenly.round().astype(int))
+    models = (snapshot(run.engine, target.at(theta)) for theta in thetas[chosen])
     return kind(
         draws=draws,
         log_posterior=found.log_density,
         acceptance=float(found.acceptance.mean()),
-        divergences=diverging,
+        divergences=divergences,
         r_hat=r_hat,
         ess=ess,
         evaluations=target.evaluations,
-        warnings=_warn(diverging, total, r_hat, ess),
-        models=tuple(model.to(torch.device("cpu")) for model in models),
+        warnings=_warn(divergences, total, r_hat, ess),
+        models=tuple(model.to(cpu) for model in models),
         features=fit.features,
     )
 
 
 def make_sampling_run(config: Config, model: FittedModel, table: Table) -> Run:
-    """Return a run at the fitted values; what is sampled are its parameters, with the
-    fit's prior on them.
+    """Create a run at the fitted values.
+
+    Its parameters are the sampled ones, with the priors of the fit.
     """
     held = as_array(model.prior.Z)
     Z = np.repeat(held, model.n_latent // len(held), axis=0)
     _refuse_other_rows(config, table, Z)
     if (problem := config.method.sampling_problem()) is not None:
         raise BadOption(problem)
+
     config = _configure(config, model)
     plan = policy.plan_training(config, TableSize.of(table, Z.shape[-1]), Z.shape[-2])
-    begin = table.start(np.random.default_rng(0))
-    center = as_array(model.prior.center)
-    spread = as_array(model.prior.spread)
-    begin = begin._replace(columns=begin.columns._replace(center=center, spread=spread))
-    module = build.make_prior(config, plan, table, begin, Z)
-    engine = build.make_engine(
-        module, table, config, plan, _make_likelihood(model, table, config, plan)
-    )
+    engine = _make_engine(config, model, table, plan, Z)
     if not (engine.hyper_prior.precision > 0).all():
         raise BadOption(
             f"{type(model.prior.kernel).__name__} has parameters without a prior, "
-            f"which cannot be sampled: use kernels of "
-            "cavity.kernels."
+            "which cannot be sampled: use kernels of cavity.kernels."
         )
+
     _load(engine, model)
-    run = runs.make_run(
-        engine, load_rows(table, config.dtype, config.device), config, plan, 0, Local()
-    )
-    if (
-        config.method.site_store == "averaged"
-    ):  # it stores nothing but q; sites per row are found again
-        lower, mean = (torch.as_tensor(x).double() for x in (model.lower, model.mean))
-        P = lower @ lower.mT - torch.eye(lower.shape[-1], dtype=torch.float64)
-        h = (lower @ (lower.mT @ mean[..., None]))[..., 0]
-        run.state = run.state._replace(
-            sums=Sums(*(x.to(run.state.sums.h) for x in (P, h)))
-        )
+    rows = load_rows(table, config.dtype, config.device)
+    run = runs.make_run(engine, rows, config, plan, 0, Local())
+    if config.method.site_store == "averaged":
+        # the file has q, but no sites per row: sweeps find them again
+        sums = _recover_sums(model, run.state.sums.h)
+        run.state = run.state._replace(sums=sums)
     return run
 
 
 def _configure(config: Config, model: FittedModel) -> Config:
-    """Return the fit's configuration for full batches in float64, in which kernel and
-    noise are learnt, unless the noise is 0.
+    """Return the configuration of the fit for full batches in float64.
+
+    Kernel and noise are learnt, unless the noise is 0.
     """
     method = config.method
     kernel = config.kernel
-    if kernel is None:
-        kernel = build.make_default_kernel(
-            isinstance(model.prior.kernel, Sum)
-        )  # the fit's, not today's
-    of_targets = method.task == "regression" and target_noise(model) > 0
+    if kernel is None:  # the default kernel of the fit, which may differ from today's
+        linear = isinstance(model.prior.kernel, Sum)
+        kernel = build.make_default_kernel(linear)
+
     if method.latent_noise:
         noisy = bool((model.prior.noise > 0).all())
     else:
-        noisy = of_targets
+        noisy = method.task == "regression" and target_noise(model) > 0
     learn = frozenset({"kernel", "noise"} if noisy else {"kernel"})
     return replace(
-        config.in_float64(), kernel=kernel, learn=learn, batch_size=None, optimizer="auto", schedule="inner-approx",
-        damping=1.0, max_seconds=None, max_epochs=None, verbose=0,
-    )  # fmt: skip
+        config.in_float64(),
+        kernel=kernel,
+        learn=learn,
+        batch_size=None,
+        optimizer="auto",
+        schedule="inner-approx",
+        damping=1.0,
+        max_seconds=None,
+        max_epochs=None,
+        verbose=0,
+    )
+
+
+def _make_engine(
+    config: Config, model: FittedModel, table: Table, plan: TrainingPlan, Z: Floats
+) -> Engine:
+    """Create the engine of the fit, with its columns and inducing points."""
+    begin = table.start(np.random.default_rng(0))
+    columns = begin.columns._replace(
+        center=as_array(model.prior.center), spread=as_array(model.prior.spread)
+    )
+    module = build.make_prior(config, plan, table, begin._replace(columns=columns), Z)
+    likelihood = _make_likelihood(model, table, config, plan)
+    return build.make_engine(module, table, config, plan, likelihood)
 
 
 def _make_likelihood(
     model: FittedModel, table: Table, config: Config, plan: TrainingPlan
 ) -> Likelihood:
-    """Make the likelihood again; a share of random labels is the fitted one, and fixed."""
+    """Create the likelihood; a share of random labels is fixed at its fitted value."""
     likelihood = build.make_likelihood(table, config, plan)
     epsilon = model.likelihood.epsilon
     if epsilon is None:
@@ -177,24 +196,30 @@ def _make_likelihood(
     return likelihood.set_params(epsilon=epsilon)
 
 
+def _recover_sums(model: FittedModel, like: Any) -> Sums:
+    """Return P = Λ − I and h = Λ μ of the fitted q."""
+    lower = torch.as_tensor(model.lower).double()
+    mean = torch.as_tensor(model.mean).double()
+    P = lower @ lower.mT - torch.eye(lower.shape[-1], dtype=torch.float64)
+    h = (lower @ (lower.mT @ mean[..., None]))[..., 0]
+    return Sums(P.to(like), h.to(like))
+
+
 def _refuse_other_rows(config: Config, table: Table, Z: Floats) -> None:
-    """If Z is X, the rows must be those of the fit."""
+    """Raise BadInput if inducing points are the rows, but not of this table."""
     if config.method.inducing_from != "rows" and config.inducing is not None:
         return
     distinct = np.unique(table.X, axis=0)
-    if distinct.shape != Z[0].shape or not np.array_equal(
-        distinct, np.unique(Z[0], axis=0)
-    ):
+    if not np.array_equal(distinct, np.unique(Z[0], axis=0)):
         raise BadInput(
             f"X ({len(distinct)} distinct rows) differs from the rows of the fit "
-            f"({Z.shape[1]}): "
-            "give the rows that it was fitted to."
+            f"({Z.shape[1]}): give the rows that the model was fitted to."
         )
 
 
 @torch.no_grad()
 def _load(engine: Engine, kept: FittedModel) -> None:
-    """Replace the starting values by the fitted ones; the points are fitted already."""
+    """Set the kernel and the noise to the fitted values."""
     prior = engine.prior
     prior.kernel.load_state_dict(kept.prior.kernel.state_dict())
     noise = kept.prior.noise.to(prior.noise)
@@ -211,23 +236,19 @@ def _in_units(engine: Engine, theta: Floats, scale: float) -> dict[str, Floats]:
     owners = dict(engine.prior.named_modules())
     found = {}
     for name, place in engine.places.items():
-        values = np.exp(
-            theta[..., place].reshape(*theta.shape[:2], *engine.parameters[name].shape)
-        )
-        own = name.startswith(OF_FACTOR)  # the likelihood's noise
-        path, _, last = ("log_noise" if own else name).rpartition(".")
+        shape = engine.parameters[name].shape
+        values = np.exp(theta[..., place].reshape(*theta.shape[:2], *shape))
+        if name.startswith(OF_FACTOR):  # the variance of a Gaussian likelihood
+            found["noise"] = values[..., 0] * scale**2
+            continue
+
+        path, _, last = name.rpartition(".")
         if last == "log_lengthscale":
             group = getattr(owners[path], "group", None)
-            values = (values if group is None else values[..., group.cpu()]) * as_array(
-                owners[path].unit
-            )
-        if own:
-            values = values[..., 0] * scale**2
-        found[
-            f"{path}.{last}".removeprefix(".")
-            .removeprefix("kernel.")
-            .replace("log_", "")
-        ] = values
+            if group is not None:
+                values = values[..., group.cpu()]
+            values = values * as_array(owners[path].unit)
+        found[name.removeprefix("kernel.").replace("log_", "")] = values
     return found
 
 
@@ -237,37 +258,39 @@ def _diagnose(draws: dict[str, Floats]) -> tuple[dict[str, Floats], dict[str, Fl
         from arviz_stats.base import array_stats
     except ImportError:
         raise missing_extra("arviz-stats", "mcmc") from None
-    last = {
-        name: np.moveaxis(values, (0, 1), (-2, -1)) for name, values in draws.items()
-    }
-
-    def measure(by: Any) -> dict[str, Floats]:
-        return {
-            name: np.asarray(by(x, chain_axis=-2, draw_axis=-1))
-            for name, x in last.items()
-        }
-
-    return measure(array_stats.rhat), measure(array_stats.ess)
+    r_hat = {}
+    ess = {}
+    for name, values in draws.items():
+        x = np.moveaxis(values, (0, 1), (-2, -1))
+        r_hat[name] = np.asarray(array_stats.rhat(x, chain_axis=-2, draw_axis=-1))
+        ess[name] = np.asarray(array_stats.ess(x, chain_axis=-2, draw_axis=-1))
+    return r_hat, ess
 
 
 def _warn(
     divergences: int, total: int, r_hat: dict[str, Floats], ess: dict[str, Floats]
 ) -> list[str]:
+    """Warn about bad diagnostics, and return the warnings."""
     worst = max(float(np.max(v)) for v in r_hat.values())
     least = min(float(np.min(v)) for v in ess.values())
-    diverged = f"{divergences} of {total} draws ended a divergent trajectory, near which the posterior may be missed"
-    mixed = (
-        f"the chains have not mixed (R-hat {worst:.2f}, should be below {MOST_R_HAT})"
-    )
-    few = f"some hyper-parameter has only {least:.0f} effective draws (of {total})"
-    found = {
-        f"{diverged}: raise target_accept= towards 0.99, or warmup=.": divergences > 0,
-        f"{mixed}: raise warmup= and n_samples=.": not worst < MOST_R_HAT,
-        f"{few}: raise n_samples= where its spread matters.": not least > LEAST_ESS,
-    }
-    said = [text for text, is_so in found.items() if is_so]
-    for text in said:
-        warnings.warn(
-            text, ConvergenceWarning, stacklevel=4
-        )  # the caller of sample_hyperparameters
-    return said
+    found = []
+    if divergences > 0:
+        found.append(
+            f"{divergences} of {total} draws ended a divergent trajectory, near which "
+            "the posterior may be missed: raise target_accept= towards 0.99, or "
+            "warmup=."
+        )
+    if not worst < MOST_R_HAT:  # also if it is NaN
+        found.append(
+            f"the chains have not mixed (R-hat {worst:.2f}, should be below "
+            f"{MOST_R_HAT}): raise warmup= and n_samples=."
+        )
+    if not least > LEAST_ESS:
+        found.append(
+            f"a hyper-parameter has only {least:.0f} effective draws (of {total}): "
+            "raise n_samples= if its spread matters."
+        )
+    for text in found:
+        # stacklevel: the caller of sample_hyperparameters
+        warnings.warn(text, ConvergenceWarning, stacklevel=4)
+    return found

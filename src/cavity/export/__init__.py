@@ -1,5 +1,6 @@
-"""Models for other programs: an ONNX graph from rows to predictions, preparation and
-quadrature included. [docs/decisions/0015]
+"""Export models to other programs as ONNX graphs.        [docs/decisions/0015]
+
+A graph computes predictions from rows, preparation and quadrature included.
 """
 
 from __future__ import annotations
@@ -23,12 +24,23 @@ from cavity.estimators import view_fit
 from cavity.estimators.base import GPEstimator
 from cavity.export.raw_columns import add_raw_columns
 from cavity.fitting.options.value_checks import DTYPES, one_of
+from cavity.pool.pool import Member
 from cavity.pool.tree_ensembles import LEAST, Forest
 from cavity.prediction.novelty import find_novelty
 from cavity.prediction.result import Result
 from cavity.prediction.targets import target_noise
 
 __all__ = ["onnx"]
+
+NO_KERNEL = (
+    "It cannot be written as an ONNX graph: give the kernel a method formula(xp), or "
+    "shape(xp, d2) if it is a Stationary; use a kernel that has one, such as RBF; or "
+    "use clf.save() and cavity.load() instead."
+)
+NO_LIKELIHOOD = (
+    "cannot be written as an ONNX graph: write its log_probability(mean, var) with the "
+    "functions of cavity.common.namespaces, or use clf.save() and cavity.load() instead."
+)
 
 
 def onnx(
@@ -72,7 +84,9 @@ def onnx(
     >>> from sklearn.datasets import load_iris
     >>> from cavity import GPClassifier, Training, export
     >>> X, y = load_iris(return_X_y=True)
-    >>> clf = GPClassifier(n_inducing=10, max_epochs=5, training=Training(tol=1.0), random_state=0).fit(X, y)
+    >>> short = Training(tol=1.0)
+    >>> clf = GPClassifier(n_inducing=10, max_epochs=5, training=short, random_state=0)
+    >>> clf = clf.fit(X, y)
     >>> export.onnx(clf, "iris.onnx").name  # doctest: +SKIP
     'iris.onnx'
     """
@@ -86,17 +100,14 @@ def make_model(
     prepared: bool = False,
     novelty: bool = False,
 ) -> Any:
-    """Return the graph as an `onnx.ModelProto`, checked."""
+    """Make the graph of a fitted model, a checked `onnx.ModelProto`."""
     result = view_fit(gp)
     measure = find_novelty(result.novelty) if novelty else None
     _check(gp, dtype)
     graph = Graph()
     helper = graph.onnx.helper
     types = graph.onnx.TensorProto
-    if dtype == "float32":
-        number = types.FLOAT
-    else:
-        number = types.DOUBLE
+    number = types.FLOAT if dtype == "float32" else types.DOUBLE
     preparation = None if prepared else result.features.preparation
     metadata = _metadata(gp)
     if preparation is None:
@@ -105,87 +116,80 @@ def make_model(
     else:
         X, inputs, kinds = add_raw_columns(graph, preparation, number)
         metadata["inputs"] = json.dumps(kinds)
-    found, var = _predict(result, X)
+    predictions, var = _predict(result, X)
     if measure is not None:
-        found["novelty"] = measure.at(var)
-    taken = next((entry.name for entry in inputs if entry.name in found), None)
-    if taken is not None:
-        raise BadOption(
-            f"column {taken!r} has the name of an output: rename it, or use "
-            f"prepared=True."
-        )
+        predictions["novelty"] = measure.at(var)
+    for entry in inputs:
+        if entry.name in predictions:
+            raise BadOption(
+                f"column {entry.name!r} has the name of an output: rename it, or use "
+                "prepared=True."
+            )
     outputs = []
-    for name, value in found.items():
+    for name, value in predictions.items():
         kind = number
-        operator = "Cast"
-        cast = {"to": number}
+        shape: list[str | int] = ["n"]
         if name == "label":
             kind = helper.np_dtype_to_tensor_dtype(_labels(result).dtype)
-            operator = "Identity"
-            cast = {}
-        graph.nodes.append(helper.make_node(operator, [value.name], [name], **cast))
-        if name == "probabilities":
-            shape = ["n", len(_labels(result))]
+            node = helper.make_node("Identity", [value.name], [name])
         else:
-            shape = ["n"]
+            node = helper.make_node("Cast", [value.name], [name], to=number)
+        if name == "probabilities":
+            shape.append(len(_labels(result)))
+        graph.nodes.append(node)
         outputs.append(helper.make_tensor_value_info(name, kind, shape))
     return _finish(graph, inputs, outputs, metadata)
 
 
 def _predict(result: Result, X: Value) -> tuple[dict[str, Value], Value]:
-    """Return the predictions of rows by name, and the variances of the latent
-    functions.
-    """
+    """Return predictions by name, and the variances of the latent functions."""
     model = result.model.to("cpu")
     graph = X.graph
     try:
         mean, var, r = model.marginals_and_residual(X)
-    except TypeError as error:  # a kernel that torch alone can compute
-        raise no_formula(model.prior.kernel) from error
+    except BadOption as error:  # a kernel that torch alone can compute
+        raise BadOption(f"{error} {NO_KERNEL}") from error
     if result.classes is None:
         shift, scale = result.units
-        if result.predicts_residual:
-            f = var
-        else:
-            f = var - r
+        f = var if result.predicts_residual else var - r
         std = (f.at_least(0.0) + target_noise(model)).sqrt() * scale
         return {"mean": (mean * scale + shift)[:, 0], "std": std[:, 0]}, var
     try:
         log_p: Value = model.outcome.log_probability(mean, var)
     except (
         AttributeError,
+        BadOption,
         TypeError,
-        RuntimeError,
-    ) as error:  # a function of tensors alone
-        raise no_graph(model.likelihood) from error
+    ) as error:  # torch alone can compute it
+        name = type(model.likelihood).__name__
+        raise BadOption(f"the likelihood {name} {NO_LIKELIHOOD}") from error
     if not model.pool.is_trivial:
-        calls = (
-            partial(add_trees, m) if isinstance(m, Forest) else m.log_proba
-            for m in model.pool.members
-        )
-        logs = [partial(call, X) for call in calls]
-        log_p = GRAPH.log_softmax(
-            model.pool.add_members(log_p.at_least(math.log(TINY)), var, logs)
-        )
+        logs = [partial(_log_member, member, X) for member in model.pool.members]
+        finite = log_p.at_least(math.log(TINY))
+        log_p = GRAPH.log_softmax(model.pool.add_members(finite, var, logs))
     P = log_p.exp()
     best = graph.op("ArgMax", P, axis=1, keepdims=0)
     return {"label": graph.op("Gather", _labels(result), best), "probabilities": P}, var
 
 
-def add_trees(forest: Forest, X: Value) -> Value:
-    """Return logarithms of the class probabilities, [n C], as `Forest.log_proba`
-    computes them.
+def _log_member(member: Member, X: Value) -> Value:
+    if isinstance(member, Forest):
+        return add_trees(member, X)
+    return member.log_proba(X)
 
-    Thresholds and sums are in float64; the operator rounds each score to float32, by a
-    relative error of 6e-8.
+
+def add_trees(forest: Forest, X: Value) -> Value:
+    """Return log class probabilities, [n C], as `Forest.log_proba` computes them.
+
+    Thresholds and sums are in float64; the operator rounds each score to float32, with
+    a relative error of 6e-8.
     """
-    X, graph = forest.add_codes(X), X.graph
+    graph = X.graph
+    X = forest.add_codes(X)
     if not forest.boosted:
         X = to_double(graph.op("Cast", X, to=graph.onnx.TensorProto.FLOAT))
-    scores = graph.op(
-        "TreeEnsembleRegressor", X, domain=ML_DOMAIN, **_list_nodes(forest, graph.onnx)
-    )
-    p = to_double(scores)
+    nodes = _list_nodes(forest, graph.onnx)
+    p = to_double(graph.op("TreeEnsembleRegressor", X, domain=ML_DOMAIN, **nodes))
     if forest.boosted:
         if len(forest.start) == 1:
             p = graph.op("Concat", p * 0.0, p, axis=1)
@@ -195,36 +199,36 @@ def add_trees(forest: Forest, X: Value) -> Value:
 
 
 def _list_nodes(forest: Forest, onnx: Any) -> dict[str, Any]:
-    """Return the trees as lists of nodes, and of what leaves add to which score;
-    frequencies of 0 are left out.
+    """Return the nodes of the trees, and the numbers that leaves add to the scores.
+
+    Frequencies of 0 are left out.
     """
     node = np.arange(len(forest.child))
-    start = forest.root
     value = forest.value[forest.leaf]
-    tree = np.searchsorted(start, node, side="right") - 1
+    tree = np.searchsorted(forest.root, node, side="right") - 1
+    root = forest.root[tree]
     is_leaf = forest.child == node
+    left = forest.child - root
     leaf, k = np.nonzero(is_leaf[:, None] & (forest.boosted | (value != 0)))
+    score = forest.column[tree[leaf]] if forest.boosted else k
 
     def tensor(values: Any) -> Any:
-        return onnx.numpy_helper.from_array(
-            np.ascontiguousarray(values, dtype=np.float64)
-        )
+        array = np.ascontiguousarray(values, dtype=np.float64)
+        return onnx.numpy_helper.from_array(array)
 
     return {
         "n_targets": len(forest.start),
         "base_values_as_tensor": tensor(forest.start),
         "nodes_treeids": tree.tolist(),
-        "nodes_nodeids": (node - start[tree]).tolist(),
+        "nodes_nodeids": (node - root).tolist(),
         "nodes_featureids": forest.feature.tolist(),
         "nodes_modes": np.where(is_leaf, "LEAF", "BRANCH_LEQ").tolist(),
         "nodes_values_as_tensor": tensor(np.where(is_leaf, 0.0, forest.threshold)),
-        "nodes_truenodeids": np.where(is_leaf, 0, forest.child - start[tree]).tolist(),
-        "nodes_falsenodeids": np.where(
-            is_leaf, 0, forest.child + 1 - start[tree]
-        ).tolist(),
+        "nodes_truenodeids": np.where(is_leaf, 0, left).tolist(),
+        "nodes_falsenodeids": np.where(is_leaf, 0, left + 1).tolist(),
         "target_treeids": tree[leaf].tolist(),
-        "target_nodeids": (leaf - start[tree[leaf]]).tolist(),
-        "target_ids": (forest.column[tree[leaf]] if forest.boosted else k).tolist(),
+        "target_nodeids": (leaf - root[leaf]).tolist(),
+        "target_ids": score.tolist(),
         "target_weights_as_tensor": tensor(value[leaf, k]),
     }
 
@@ -234,9 +238,8 @@ def _finish(
 ) -> Any:
     helper = graph.onnx.helper
     has_text = any(node.op_type == "StringConcat" for node in graph.nodes)
-    opsets = [
-        helper.make_opsetid("", onnx_graph.TEXT_OPSET if has_text else onnx_graph.OPSET)
-    ]
+    opset = onnx_graph.TEXT_OPSET if has_text else onnx_graph.OPSET
+    opsets = [helper.make_opsetid("", opset)]
     if any(node.domain == ML_DOMAIN for node in graph.nodes):
         opsets.append(helper.make_opsetid(ML_DOMAIN, onnx_graph.ML_OPSET))
     made = helper.make_model(
@@ -252,21 +255,21 @@ def _finish(
 
 
 def _check(clf: GPEstimator, dtype: str) -> None:
-    """Raise BadOption for what has no graph, before anything is built."""
+    """Raise BadOption for models without a graph, before anything is built."""
     result = view_fit(clf)
     model = result.model
     classes = result.classes
     if classes is None and (result.rows is not None or len(model.lower) > 1):
         raise BadOption(
             f"method={clf.method!r} predicts from its training rows or as a committee, "
-            f"which the ONNX graph cannot express: use "
-            "method='vi', 'svi', 'fitc' or 'exact'."
+            "which the ONNX graph cannot express: use method='vi', 'svi', 'fitc' or "
+            "'exact'."
         )
     if classes is not None and model.coupled:
         raise BadOption(
             f"method={str(clf.method)!r} with {len(classes)} classes couples them, and "
-            f"ONNX has no operator for that integral: use "
-            "method='ep', or 'vi' with likelihood='softmax'."
+            "ONNX has no operator for that integral: use method='ep', or 'vi' with "
+            "likelihood='softmax'."
         )
     one_of("dtype", dtype, DTYPES)
 
@@ -276,39 +279,18 @@ def _labels(result: Result) -> NDArray[Any]:
     otherwise text.
     """
     classes: Any = result.classes
-    kind = {"i": "int64", "u": "int64", "b": "bool", "f": "float64"}.get(
-        classes.dtype.kind
-    )
+    types = {"i": "int64", "u": "int64", "b": "bool", "f": "float64"}
+    kind = types.get(classes.dtype.kind)
     if kind:
         return classes.astype(kind)
     return np.array([str(label) for label in classes], dtype=object)
 
 
 def _metadata(clf: GPEstimator) -> dict[str, str]:
-    names = view_fit(clf).features.names
+    metadata = {"method": str(clf.method)}
     if hasattr(clf, "classes_"):
-        classes = {"classes": json.dumps(clf.classes_.tolist(), default=str)}
-    else:
-        classes = {}
-    columns = json.dumps(None if names is None else [str(name) for name in names])
-    return {"method": str(clf.method), **classes, "columns": columns}
-
-
-def no_formula(kernel: Any) -> BadOption:
-    """Return the error for a kernel that torch alone can compute."""
-    return BadOption(
-        f"the kernel {type(kernel).__name__} cannot be written as an ONNX graph: give "
-        f"it a method formula(xp), or shape(xp, d2) if "
-        "it is a Stationary; use a kernel that has one, such as RBF; or use clf.save() "
-        "and cavity.load() instead."
-    )
-
-
-def no_graph(likelihood: object) -> BadOption:
-    """Return the error for a likelihood whose probabilities are written in torch alone."""
-    return BadOption(
-        f"the likelihood {type(likelihood).__name__} cannot be written as an ONNX "
-        f"graph: write its log_probability(mean, var) with "
-        "the functions of cavity.common.namespaces, or use clf.save() and "
-        "cavity.load() instead."
-    )
+        metadata["classes"] = json.dumps(clf.classes_.tolist(), default=str)
+    names = view_fit(clf).features.names
+    columns = None if names is None else [str(name) for name in names]
+    metadata["columns"] = json.dumps(columns)
+    return metadata

@@ -1,6 +1,4 @@
-"""The preparation of a model as a part of its ONNX graph: each raw column is an input
-with its own name.
-"""
+"""Add the preparation of raw columns to an ONNX graph: each column is a named input."""
 
 from __future__ import annotations
 
@@ -24,8 +22,9 @@ JANUARY = 306  # days from 1 March to 1 January
 def add_raw_columns(
     graph: Graph, prepare: ColumnEncoder, number_type: int
 ) -> tuple[Value, list[Any], dict[str, str]]:
-    """Add inputs (n, 1) for raw columns; return the features that nodes make of them,
-    [n D], the inputs, and what each takes.
+    """Add an input (n, 1) per raw column.
+
+    Return the features [n D], the inputs, and a description of each input's values.
     """
     parts = []
     inputs = []
@@ -59,11 +58,12 @@ def _encode(graph: Graph, column: Column, cells: Value) -> Value:
     if isinstance(column, Number):
         parts = [(value - column.mean) / column.scale]
     else:
-        parts = _encode_date(
-            graph, column, graph.op("Where", lacks, np.float64(column.low), value)
-        )
+        days = graph.op("Where", lacks, np.float64(column.low), value)
+        parts = _encode_date(graph, column, days)
     parts = [graph.op("Where", lacks, np.float64(0.0), part) for part in parts]
-    return concatenate([*parts, to_double(lacks)] if column.missing else parts)
+    if column.missing:
+        parts.append(to_double(lacks))
+    return concatenate(parts)
 
 
 def _number_texts(
@@ -74,14 +74,14 @@ def _number_texts(
 
 
 def _encode_category(graph: Graph, column: Category, cells: Value) -> Value:
-    """One-hot levels; a missing cell sets its indicator, or nothing, and so does a new
-    category.
+    """Encode levels one-hot; a new category sets no column.
+
+    A missing cell sets its indicator, if the column has one.
     """
     n = len(column.levels)
     columns = np.arange(len(column.features), dtype=np.int64)[None]
-    codes = _number_texts(
-        cells, [*column.levels, *MISSING], [*range(n), *([n] * len(MISSING))], -1
-    )
+    numbers = [*range(n), *([n] * len(MISSING))]
+    codes = _number_texts(cells, [*column.levels, *MISSING], numbers, -1)
     return to_double(graph.op("Equal", codes, columns))
 
 
@@ -89,14 +89,13 @@ def _encode_text(graph: Graph, column: Text, cells: Value) -> Value:
     """Match the cells with each of the column's n-grams or whole texts."""
     space = np.array(" ", dtype=object)
     padded = graph.op("StringConcat", graph.op("StringConcat", space, cells), space)
-    found = []
+    matches = []
     for gram in column.grams:
-        rest = ".*" * (len(gram) <= max(GRAM_SIZES))
+        rest = ".*" if len(gram) <= max(GRAM_SIZES) else ""
         part = re.escape(gram).replace("\\ ", r"\s+")
-        found.append(
-            graph.op("RegexFullMatch", padded, pattern=f"(?is){rest}{part}{rest}")
-        )
-    B = to_double(concatenate(found))
+        pattern = f"(?is){rest}{part}{rest}"
+        matches.append(graph.op("RegexFullMatch", padded, pattern=pattern))
+    B = to_double(concatenate(matches))
     count = graph.op("ReduceSum", B, np.array([1]))
     lacks = to_double(_number_texts(cells, list(MISSING), [1] * len(MISSING), 0))
     X = (B / count.at_least(1.0).sqrt()) @ column.find_weights() * (1.0 - lacks)
@@ -128,32 +127,29 @@ def _floor(value: Value) -> Value:
 
 
 def _to_circle(graph: Graph, turns: Value) -> list[Value]:
-    """Return sine and cosine, which older runtimes do not have for float64: it is the
-    sine of a quarter of a turn more.
+    """Return sine and cosine.
+
+    The cosine is the sine a quarter of a turn later: older runtimes lack a cosine for
+    float64.
     """
     angles = (at * (2 * np.pi) for at in (turns, turns + 0.25))
-    return [
-        graph.op("Round", graph.op("Sin", angle) * STEPS) / STEPS for angle in angles
-    ]
+    sines = (graph.op("Sin", angle) for angle in angles)
+    return [graph.op("Round", sine * STEPS) / STEPS for sine in sines]
 
 
 def _find_year(graph: Graph, days: Value) -> Value:
-    """Return the Gregorian year of whole days since 1970-01-01: years are counted from
-    1 March, in cycles of 400.
+    """Return the Gregorian year of whole days since 1970-01-01.
+
+    Years are counted from 1 March, in cycles of 400.
     """
     z = days + float(MARCH)
     cycle = _floor(z / float(CYCLE))
     day = z - cycle * float(CYCLE)
-    year = _floor(
-        (day - _floor(day / 1460.0) + _floor(day / 36524.0) - _floor(day / 146096.0))
-        / 365.0
-    )
+    leaps = _floor(day / 1460.0) - _floor(day / 36524.0) + _floor(day / 146096.0)
+    year = _floor((day - leaps) / 365.0)
     rest = day - (year * 365.0 + _floor(year / 4.0) - _floor(year / 100.0))
-    return (
-        year
-        + cycle * 400.0
-        + to_double(graph.op("GreaterOrEqual", rest, float(JANUARY)))
-    )
+    is_next = to_double(graph.op("GreaterOrEqual", rest, float(JANUARY)))
+    return year + cycle * 400.0 + is_next
 
 
 def _first_day(year: Value) -> Value:

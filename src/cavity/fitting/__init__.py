@@ -1,3 +1,1 @@
-"""From a configuration and a table to a trained model: build the engine, run it,
-monitor it.
-"""
+"""From a request to a result: plan, train, judge, weigh, record."""

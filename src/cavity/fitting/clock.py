@@ -36,10 +36,23 @@ class Clock(NamedTuple):
         return self.limit is None or not self.reduce.agree(self.left() < seconds)
 
     def share(self, share: float) -> Callable[[], float]:
-        """Return a function that tells how much is left of a share of the seconds that
-        are left now, the same on every rank.
+        """Return a function: the seconds left of a share of what is left now.
+
+        Every rank gets the same.
         """
         if self.limit is None:
             return lambda: float("inf")
         end = self.spent() + share * self.left()
         return lambda: min(self.reduce.gather(end - self.spent()))
+
+    def end_of_share(self, share: float, most: float | None) -> float | None:
+        """Return when a share of the seconds left now is over, in seconds since the start.
+
+        `most`: another limit, or None. Without any limit it returns None.
+        """
+        if self.limit is None:
+            return most
+        end = self.spent() + share * max(0.0, self.left())
+        if most is None:
+            return end
+        return min(most, end)

@@ -7,16 +7,12 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
-from cavity.common.progress import announce
 from cavity.engine.training.guard import JITTER
 from cavity.engine.training.threads import flush_denormals, limit_threads
 from cavity.fitting import build, monitoring, runs
 from cavity.fitting.begin import Begun
-from cavity.fitting.options.plan import Plan
-from cavity.fitting.options.time_estimate import add_estimate
-from cavity.fitting.request import Request
+from cavity.fitting.options.plan import FitPlan
 from cavity.fitting.results import Result
 
 Record = Callable[[], Result]
@@ -32,73 +28,63 @@ NO_EVIDENCE = (
 )
 
 
-def describe_plan(request: Request[Any], plan: Plan, fast: Plan | None) -> Plan:
-    """Estimate the time of the fit, and say what it will do; `fast`: what effort="fast"
-    would do.
-    """
-    if request.reduce.world == 1:
-        plan = add_estimate(plan, fast)
-    announce(
-        "; ".join(filter(None, [f"Plan: {plan.summarise()}", plan.describe_time()])),
-        request.verbose,
-    )
-    announce(
-        f"  Gaussian process: at most {plan.training.max_epochs} epochs",
-        request.verbose,
-    )
-    return plan
+class Progress:
+    """How far a fit has come, for what is said of an interrupt."""
+
+    trained = False
 
 
 @contextmanager
-def keep_on_interrupt(begun: Begun, store: Store, record: Record) -> Iterator[None]:
-    """Run the block with threads for its work; on an interrupt store what was learnt so
-    far, within seconds.
+def keep_on_interrupt(begun: Begun, store: Store, record: Record) -> Iterator[Progress]:
+    """Run the block with threads for its work.
+
+    On an interrupt store what was learnt so far, within seconds.
     """
-    first = begun.run.state
-    with limit_threads(runs.count_work(begun.run)), flush_denormals(begun.config.dtype):
+    run = begun.run
+    first = run.state
+    progress = Progress()
+    with limit_threads(runs.count_work(run)), flush_denormals(begun.config.dtype):
         try:
-            yield
+            yield progress
         except KeyboardInterrupt:
-            run = begun.run
-            now = begun.run.state
-            if (
-                run.history
-                or now.theta is not first.theta
-                or now.sums is not first.sums
-            ):
-                if not begun.trained:
+            now = run.state
+            moved = now.theta is not first.theta or now.sums is not first.sums
+            if run.history or moved:
+                if not progress.trained:
                     monitoring.restore_best(run)
                 # no more passes that take long
                 run.plan = replace(run.plan, max_seconds=0.0)
-                what = f"{'the calibration' if begun.trained else 'training'} was interrupted after {len(run.history)} epochs"
-                found: Found = [
-                    (f"{what}: the model is what was learnt so far.", UserWarning)
-                ]
-                store(record()._replace(warnings=tuple(_say(found, stacklevel=6))))
+                what = "the calibration" if progress.trained else "training"
+                text = (
+                    f"{what} was interrupted after {len(run.history)} epochs: the "
+                    "model is what was learnt so far."
+                )
+                said = _say([(text, UserWarning)], stacklevel=6)
+                store(record()._replace(warnings=tuple(said)))
             raise
 
 
-def warn(begun: Begun, plan: Plan, result: Result, notes: list[str]) -> list[str]:
+def warn(begun: Begun, plan: FitPlan, result: Result, notes: list[str]) -> list[str]:
     """Warn of what the user should know of a fit, and return it."""
-    limit = "Training(max_seconds=...)" if plan.time_limit is None else "time_limit="
+    limit = "time_limit="
+    if plan.time_limit is None:
+        limit = "Training(max_seconds=...)"
     found = Found()
-    lightest = begun.table.lightest
+    lightest = begun.rows.table.lightest
     repairs = begun.run.guard.repairs
     if lightest < 1 and _matches_whole_rows(begun):
         text = (
-            f"rows of weight below 1 (the smallest is {lightest:.3g}) count for too "
-            f"little: the factors of this method have no "
-            "fractional powers. Probabilities near them are too cautious, "
-            "log_marginal_likelihood_ is too large. Use "
-            "method='ep', which is right for any weight."
+            f"rows with weight below 1 (the smallest is {lightest:.3g}) are "
+            "underweighted: this method cannot temper its likelihood. Probabilities "
+            "near them are too cautious, and log_marginal_likelihood_ is too large. "
+            "Use method='ep', which is right for any weight."
         )
         found.append((text, RuntimeWarning))
     if repairs:
         text = (
             f"{repairs} steps lost their Cholesky factor and were repaired (see "
-            f"'repairs' in history_); the fit went on with "
-            f"smaller steps. If the result is poor, raise {JITTER} or lower "
-            f"learning_rate=."
+            "'repairs' in history_); the fit went on with smaller steps. If the result "
+            f"is poor, raise {JITTER} or lower learning_rate=."
         )
         found.append((text, RuntimeWarning))
     found += _find_early_end(begun, limit)
@@ -110,35 +96,28 @@ def warn(begun: Begun, plan: Plan, result: Result, notes: list[str]) -> list[str
 
 
 def _find_early_end(begun: Begun, limit: str) -> Found:
-    """Return a warning if training ended before it converged; `limit`: the argument
-    that limits the time.
+    """Return a warning if training ended before it converged.
+
+    `limit`: the argument that limits the time.
     """
     from sklearn.exceptions import ConvergenceWarning
 
     run = begun.run
     plan = begun.plan
-    # the library's own plan for mini-batches ends with its last epoch; any other limit
-    # is a limit
-    if (
-        run.converged
-        or run.stopped
-        or (plan.planned and len(run.history) >= plan.max_epochs)
-    ):
+    # the library's own plan ends with its last epoch
+    as_planned = plan.planned and len(run.history) >= plan.max_epochs
+    if run.converged or run.stopped or as_planned:
         return []
     text = (
         f"training stopped after {len(run.history)} epochs, before the objective "
-        f"converged to tol={run.plan.tol:g}: raise "
-        f"max_epochs= or {limit}, or accept a larger Training(tol=...) (command line: "
-        f"--max-epochs, "
-        "--max-seconds, or tol = ... in the file of --config)."
+        f"converged to tol={run.plan.tol:g}: raise max_epochs= or {limit}, or accept a "
+        "larger Training(tol=...)."
     )
     return [(text, ConvergenceWarning)]
 
 
 def _matches_whole_rows(begun: Begun) -> bool:
-    """Return whether a row of weight below 1 is matched as a whole row.
-    [docs/decisions/0008]
-    """
+    """Return whether a row of weight below 1 is matched as a whole row. [decision 8]"""
     method = build.find_method(begun.config, begun.plan)
     tempers = begun.run.engine.factor.tempers
     return not (method.variational or method.at_mode) and (method.on_f or not tempers)

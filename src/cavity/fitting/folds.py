@@ -1,133 +1,144 @@
-"""Judge a classifier by rows that it did not see: those held out of it, or folds that
-learn again without them.
-"""
+"""Folds judge a classifier: models that learn again without some of the rows."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from cavity.common.progress import announce, make_bar
+from cavity.common.types import Ints
 from cavity.errors import NotPositiveDefinite
 from cavity.fitting import runs
-from cavity.fitting.begin import begin_classifier
-from cavity.fitting.held_out import Split, number_cases, number_folds
-from cavity.fitting.judging import (
-    Held,
-    Judged,
-    join_folds,
-    judge_rows,
-    predict_rows,
-    weigh,
-)
-from cavity.fitting.options.configuration import ClassifierConfig
-from cavity.fitting.options.plan import CalibrationPlan
+from cavity.fitting.begin import Begun, begin_run
+from cavity.fitting.cases import number_cases
+from cavity.fitting.fit import Candidates, ClassifierFit, Judged
+from cavity.fitting.held_out import HeldOut, Verdict, join_folds, predict_rows, weigh
+from cavity.fitting.options import policy
+from cavity.fitting.options.plan import JudgingPlan
+from cavity.fitting.refits import refit_members
 from cavity.fitting.request import Request
-from cavity.pool.members import Recipe, fit_members
-from cavity.pool.pool import Member
-from cavity.prediction.estimate import FOLDS, FULL_ROWS, HELD_OUT
+from cavity.fitting.training_rows import prepare_rows
+from cavity.pool.members import fit_members
+from cavity.prediction.estimate import FOLDS
 from cavity.prediction.model import FittedModel, extract_model
 from cavity.tables.labelled import LabelledTable
 from cavity.tables.table import Table
 
 # share of the seconds that are left: members of a pool give most per second
 MEMBERS = 0.75
+TRAINING = 0.35  # share of the seconds that are left; folds take the rest
 FAILED_PART = (
     "a fit on part of the rows could not be factorised: the estimate comes from the "
     "other rows."
 )
 
 
-def judge_held(
-    split: Split, plan: CalibrationPlan, model: FittedModel, members: list[Member]
-) -> Judged:
-    """Judge a model by rows that were held out of it, or those of eval_set."""
-    held = split.held
-    where = "held out" if plan.how == "part" else "of eval_set"
-    assert held is not None
-    found = predict_rows(model, members, held, number_cases(held))
-    small = (
-        plan.how == "part" and (split.table.n_groups or split.table.n_rows) <= FULL_ROWS
-    )
-    how = f"{held.n_rows} rows {where}{name_groups(held)}"
-    return judge_rows(found, split.given.class_prior, how, FOLDS if small else HELD_OUT)
+@dataclass(frozen=True)
+class Folds:
+    """Every row is judged by a model that was fitted without its fold."""
 
+    plan: JudgingPlan
+    trains: Table
+    fold: Ints  # [N]
 
-def name_groups(held: Table) -> str:
-    return "" if held.group is None else ", groups kept together"
+    training_share = TRAINING
 
+    def fit_members(self, fit: ClassifierFit) -> Candidates:
+        """Return the recipes: every fold fits members of its own."""
+        return Candidates(fit.recipes)
 
-def judge_folds(
-    request: Request[ClassifierConfig],
-    split: Split,
-    epochs: int,
-    plan: CalibrationPlan,
-    pool: list[Recipe],
-) -> tuple[Judged | None, list[Recipe], list[str]]:
-    """Judge the model by fits without some of the rows; also return the pool's recipes
-    with what folds decided, and notes.
-    """
-    table = split.table
-    clock = request.clock
-    verbose = request.verbose
-    assert isinstance(table, Table)
-    fold = number_folds(table, plan, request.seed)
-    unit = number_cases(table)
-    folds = [i for i in range(plan.parts) if (fold == i).any()]
-    found = list[Held]()
-    notes = list[str]()
-    more = f"{len(folds)} more fit{'s' * (len(folds) != 1)}"
-    announce(
-        f"  judging: {more}, each without 1 of {plan.parts} parts of the rows", verbose
-    )
-    for i in make_bar(verbose, folds, desc="judging", unit="fit") if verbose else folds:
-        seconds = None
-        if clock.limit is not None:
-            seconds = clock.left() / (len(folds) - len(found))
-        if found and not clock.has(0.0):
-            notes.append(
-                f"time_limit={clock.limit:g}: {len(found)} of {len(folds)} folds judge "
-                f"the model."
+    def hold_out(
+        self, fit: ClassifierFit, begun: Begun, candidates: Candidates
+    ) -> tuple[HeldOut | None, Candidates]:
+        """Predict every fold by models that learnt without it, while there is time."""
+        request = fit.request
+        clock = request.clock
+        epochs = max(1, len(begun.run.history))
+        unit = number_cases(self.trains)
+        numbers = [i for i in range(self.plan.parts) if (self.fold == i).any()]
+        more = f"{len(numbers)} more fit{'s' * (len(numbers) != 1)}"
+        announce(
+            f"  judging: {more}, each without 1 of {self.plan.parts} parts of the rows",
+            request.verbose,
+        )
+        recipes = list(candidates.recipes)
+        notes = list(candidates.notes)
+        found: list[HeldOut] = []
+        shown = numbers
+        if request.verbose:
+            shown = make_bar(request.verbose, numbers, desc="judging", unit="fit")
+        for i in shown:
+            seconds = None
+            if clock.limit is not None:
+                seconds = clock.left() / (len(numbers) - len(found))
+            if found and not clock.has(0.0):
+                notes.append(
+                    f"time_limit={clock.limit:g}: {len(found)} of {len(numbers)} folds "
+                    "judge the model."
+                )
+                break
+            out = self.fold == i
+            rest = self.trains.select(~out)
+            held = self.trains.select(out)
+            try:
+                model = fit_fold(request.for_fold(seconds), fit.rows, rest, epochs)
+            except NotPositiveDefinite:
+                notes.append(FAILED_PART)
+                continue
+            members, recipes = fit_members(
+                recipes, rest, held, fit.rows.blocks, clock.share(MEMBERS)
             )
-            break
-        rest = table.select(fold != i)
-        held = table.select(fold == i)
-        try:
-            model = fit_fold(request.for_fold(seconds), split.given, rest, epochs)
-        except NotPositiveDefinite:
-            notes.append(FAILED_PART)
-            continue
-        members, pool = fit_members(
-            pool, rest, held, split.given.blocks, clock.share(MEMBERS)
-        )
-        found.append(
-            predict_rows(model, members, held, unit[fold == i], np.full(held.n_rows, i))
-        )
-        if len(found) == 1:  # members that do not count are not fitted again
-            kept = np.flatnonzero(weigh(found[0])[1:])
-            pool = [pool[j] for j in kept]
-            found = [found[0]._replace(logs=found[0].logs[[0, *(kept + 1)]])]
-    if not found:
-        return None, [], notes
-    joined = join_folds(found)
-    of = ""
-    if len(found) < len(folds):
-        of = f" of {len(folds)}"
-    how = f"{len(found)}{of} folds{name_groups(table)}"
-    judged = judge_rows(joined, split.given.class_prior, how, FOLDS)
-    return judged, pool[: len(joined.logs) - 1], notes
+            part = np.full(held.n_rows, i)
+            found.append(
+                predict_rows(
+                    model, members, held, how="", kind=FOLDS, unit=unit[out], part=part
+                )
+            )
+            if len(found) == 1:  # members without weight are not fitted again
+                kept = np.flatnonzero(weigh(found[0])[1:])
+                recipes = [recipes[j] for j in kept]
+                logs = found[0].log_proba[[0, *(kept + 1)]]
+                found = [found[0]._replace(log_proba=logs)]
+        if not found:
+            return None, Candidates(notes=tuple(notes))
+        how = f"{len(found)} folds{note_groups(self.trains)}"
+        if len(found) < len(numbers):
+            how = f"{len(found)} of {len(numbers)} folds{note_groups(self.trains)}"
+        joined = join_folds(found, how)
+        recipes = recipes[: len(joined.log_proba) - 1]
+        return joined, Candidates(tuple(recipes), notes=tuple(notes))
+
+    def finish(
+        self,
+        fit: ClassifierFit,
+        begun: Begun,
+        verdict: Verdict,
+        candidates: Candidates,
+    ) -> Judged:
+        """Fit the members that count to all rows: no member of folds has seen them."""
+        members = refit_members(fit, candidates.recipes, verdict)
+        return Judged(begun, verdict, members, candidates.notes)
+
+
+def note_groups(held: Table) -> str:
+    """Return what to say of groups after the number of rows or folds."""
+    if held.group is None:
+        return ""
+    return ", groups kept together"
 
 
 def fit_fold(
     request: Request[Any], rows: LabelledTable, rest: Table, epochs: int
 ) -> FittedModel:
-    """Learn again on part of the rows, for as many epochs: a model that learns on
-    becomes surer, and another one.
+    """Learn again on part of the rows, for as many epochs as the model to be judged.
+
+    A model that learns for longer becomes surer, and another one.
     """
-    run = begin_classifier(request, rows, rest).run
-    run.plan = replace(run.plan, max_epochs=epochs)
-    run.settles = False
-    run = runs.train(run)
+    training = prepare_rows(request, rows, rest)
+    M = training.Z.shape[-2]
+    plan = policy.plan_training(request.config, training.size, M, epochs)
+    begun = begin_run(request, plan, training)
+    run = runs.train(replace(begun.run, settles=False))
     return extract_model(run.engine, run.state)

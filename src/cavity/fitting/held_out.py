@@ -1,212 +1,190 @@
-"""Which rows judge a classifier, and which the Gaussian process sees: the rows of a
-fit, split by its plan.
+"""Held-out log-probabilities, and what follows from them. [METHOD 13, 14, 18]
+
+The weights of a pool, its gate, its temperature and the estimate of its quality follow
+from one value, `HeldOut`. The weights are fitted to all of its rows. The estimate scores
+each row with weights that were fitted to the others.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import torch
 
-from cavity.common.column_statistics import hash_column
-from cavity.common.types import Floats, Ints
-from cavity.errors import BadInput
-from cavity.fitting.options import policy
-from cavity.fitting.options.configuration import ClassifierConfig
-from cavity.fitting.options.plan import CalibrationPlan, Plan, TableSize
-from cavity.fitting.options.time_estimate import count_rows_in, fits_in
-from cavity.fitting.request import Request
-from cavity.tables.labelled import LabelledTable
-from cavity.tables.labels import check_labels
-from cavity.tables.pieces import DROPPED, JUDGES, TRAINS, Apart
-from cavity.tables.repeats import find_units, has_cells
-from cavity.tables.splitting import choose_folds, number_units
-from cavity.tables.table import Facts, Streamed, Table
+from cavity.common.types import Flags, Floats, Ints
+from cavity.fitting.cases import number_cases
+from cavity.fitting.left_out import (
+    LeftOut,
+    effective_share,
+    learns,
+    prior_variances,
+)
+from cavity.fitting.results import draw_rows
+from cavity.pool.pool import Gate, Member, Pool, normalised
+from cavity.pool.weights import fit_weights, make_gate
+from cavity.prediction.estimate import Estimate, Judges, estimate_quality
+from cavity.prediction.model import FittedModel, as_array, as_tensor
+from cavity.prediction.predict import log_probabilities, predict_latent
+from cavity.tables.table import Table
 
-MOST_COPIES = 2**53  # above, whole numbers have no remainder
-# over the rows that the Gaussian process sees, within the seconds of training
-PASSES = 8
-
-
-class Split(NamedTuple):
-    """The rows of a fit: those to train on, and those to judge by."""
-
-    given: LabelledTable  # as the user gave them
-    table: Facts  # equal rows as one, unless they are different cases
-    rest: Facts  # the part to train on before held-out rows are added
-    held: Table | None = None  # rows that judge the model
+LOO_EXPONENT = 0.75  # w > 1 from leave-one-out is too confident and becomes w^¾ [13]
+GATE_ROWS = 500  # prior variances are averaged over as many rows
+LEAST_WEIGHT = 0.05  # a member with less weight is left out
+NESTED = 5  # number of parts for nested weights
 
 
-def find_cases(request: Request[ClassifierConfig], table: Facts) -> Facts:
-    """Return the cases to train and judge by: method="auto" takes equal rows of equal
-    labels as one, unless they are cells.
+class HeldOut(NamedTuple):
+    """Rows with log-probabilities of models that did not see them."""
 
-    If every case then weighs a multiple of g, the table is g copies of a smaller one,
-    which is taken.
-    """
-    if (
-        not request.config.method.recommended
-        or not isinstance(table, Table)
-        or has_cells(table)
-    ):
-        return table
-    merged = table.merge()
-    whole = (merged.weight % 1 == 0).all() and merged.heaviest < MOST_COPIES
-    g = 1
-    if whole:
-        g = np.gcd.reduce(merged.weight.astype(np.int64))
-    return replace(merged, weight=merged.weight / g)
+    log_proba: Floats  # [1 + J, n, C]: of the Gaussian process, and of the members
+    y: Ints
+    weight: Floats
+    unit: Ints  # the same number for rows that belong together
+    part: Ints  # parts for nested weights: folds, or random ones
+    u: Floats  # [n], variance of f relative to its prior variance: see `Gate`
+    rows: Ints  # numbers in the table that the user gave
+    how: str  # where the rows come from, in words
+    kind: Judges  # how far the models know the rows
+    own_sites: bool = False  # leave-one-out, by removing sites
 
 
-def choose_apart(request: Request[ClassifierConfig], source: Any) -> Apart | None:
-    """Choose groups of a source that judge its model: a fifth or fewer, whose rows do
-    not come back to train it.
+class Verdict(NamedTuple):
+    """What held-out rows say."""
 
-    Only labels and groups are read. None: there are no groups, or nothing to judge.
-    """
-    needed = request.raw.eval_set is None and policy.calibrates(request.config)
-    if getattr(source, "group", None) is None or not needed:
-        return None
-    words = [
-        (hash_column(check_labels(y, len(y))), hash_column(group))
-        for y, group in source.read_groups()
-    ]
-    y, group = map(np.concatenate, zip(*words, strict=True))
-    n_groups = len(np.unique(group))
-    label = np.unique(y, return_inverse=True)[1].reshape(-1)
-    wanted = min(math.ceil(len(y) / policy.HELD_MOST), n_groups // policy.LEAST_GROUPS)
-    # groups per class
-    each = np.bincount(label[np.unique(group, return_index=True)[1]])
-    parts = max(2, min(max(policy.LEAST_PARTS, wanted), int(each.max())))
-    out = (
-        choose_folds(
-            y[:, None], label, parts, request.seed, group=group, stratified=True
-        )
-        == 0
-    )
-    if not out.any():
-        raise BadInput(
-            f"groups names {n_groups} group{'s' * (n_groups > 1)}, too few for one to "
-            f"judge the model and others of its classes to "
-            "train it: give eval_set=(X_val, y_val), or leave groups= out."
-        )
-    role = np.where(out, JUDGES, TRAINS).astype(np.int8)
-    rows = np.random.default_rng(request.seed).permutation(np.flatnonzero(out))
-    role[rows[policy.HELD_MOST :]] = DROPPED
-    return Apart(
-        role,
-        np.unique(group[role == JUDGES], return_inverse=True)[1].reshape(-1),
-        n_groups,
-    )
+    weights: tuple[float, ...]  # of the Gaussian process, and of the members
+    estimate: Estimate
+    held_out: HeldOut
+
+    def make_gate(self, model: FittedModel, table: Table) -> Gate | None:
+        """Return the gate of the pool's members."""
+        return make_gate(find_scale(model, table), self.held_out.u)
 
 
-def plan_judging(
-    request: Request[ClassifierConfig], rows: LabelledTable, table: Facts
-) -> CalibrationPlan:
-    """Plan which rows judge the model, folds only if they fit into a time limit, and
-    what is pooled with it.
-    """
-    config = request.config
-    size = TableSize.of(table, rows.features.n)
-    given = {
-        "in_memory": isinstance(table, Table),
-        "eval_set": request.raw.eval_set is not None,
-    }
-    most = None
-    if isinstance(table, Table):
-        most = int(np.bincount(table.y).max())
-    plan_rows = partial(
-        policy.plan_calibration,
-        config,
-        size,
-        groups=table.n_groups,
-        most_of_a_class=most,
-    )
-    plan = plan_rows(**given)
-    limit = request.clock.limit
-    if isinstance(table, Streamed) and table.apart is not None:
-        plan = replace(plan, parts=round(1 / (table.apart.role != TRAINS).mean()))
-    if plan.how != "folds" or (limit is None and config.max_seconds is None):
-        return plan
-    training = policy.plan_training(config, size, policy.count_points(config, size))
-    whole = Plan(training=training, calibration=plan)
-    if limit is not None and request.reduce.first(lambda: fits_in(whole, limit / 2)):
-        return plan
-    return plan_rows(**given, short=True)
-
-
-def split_rows(
-    request: Request[ClassifierConfig],
-    rows: LabelledTable,
-    table: Facts,
-    plan: CalibrationPlan,
-) -> tuple[Split, CalibrationPlan]:
-    """Split off rows that judge the model, or take those of eval_set or set apart;
-    leave-one-out judges if every row is needed.
-    """
-    if rows.held is not None:
-        return Split(rows, table, table, rows.held), plan
-    if plan.how == "part" and isinstance(table, Table):
-        out = number_folds(table, plan, request.seed) == 0
-        if out.any():
-            return Split(rows, table, table.select(~out), table.select(out)), plan
-        plan = replace(plan, how="leave-one-out", parts=0)
-    return Split(rows, table, table), plan
-
-
-def number_folds(table: Table, plan: CalibrationPlan, seed: int) -> Ints:
-    """Return the fold of each row; rows that belong together stay together, those of a
-    table of cells are different cases.
-    """
-    unit = find_units(table)
+def predict_rows(
+    model: FittedModel,
+    members: Sequence[Member],
+    held: Table,
+    *,
+    how: str,
+    kind: Judges,
+    unit: Ints | None = None,
+    part: Ints | None = None,
+) -> HeldOut:
+    """Predict rows that the models did not see."""
     if unit is None:
-        if has_cells(table):
-            unit = number_units(_number_rows(table))
-        else:
-            unit = table.kind
-    return choose_folds(
-        table.X, table.y, plan.parts, seed, group=unit, stratified=plan.how == "part"
+        unit = number_cases(held)
+    if part is None:
+        _, place = np.unique(unit, return_inverse=True)
+        shuffled = np.random.default_rng(0).permutation(place.max() + 1)
+        part = (shuffled % NESTED)[place.reshape(-1)]
+    f = predict_latent(model, as_tensor(held.X))
+    logs = [log_probabilities(model, f)]
+    logs += [member.log_proba(held.X) for member in members]
+    return HeldOut(
+        log_proba=np.stack(logs),
+        y=held.y,
+        weight=held.weight,
+        unit=unit,
+        part=part,
+        u=as_array(f.var) @ find_scale(model, held),
+        rows=held.numbers,
+        how=how,
+        kind=kind,
     )
 
 
-def _number_rows(table: Table) -> Floats:
-    return np.arange(float(table.n_rows))[:, None]
+def hold_left_out(left_out: LeftOut, model: FittedModel, of: int) -> HeldOut:
+    """Return leave-one-out log-probabilities; `of`: number of rows of the table."""
+    used = left_out.sample()
+    n = len(used.y)
+    how = "leave-one-out"
+    if n < of:
+        how = f"leave-one-out of {n} rows"
+    unit = used.unit
+    if unit is None:
+        unit = np.arange(n)
+    return HeldOut(
+        log_proba=used.log_proba(model)[None],
+        y=used.y,
+        weight=used.weight,
+        unit=unit,
+        part=np.zeros(n, dtype=np.int64),
+        u=np.ones(n),
+        rows=used.rows,
+        how=how,
+        kind="seen" if learns(model) else "folds",
+        own_sites=True,
+    )
 
 
-def number_cases(table: Table) -> Ints:
-    """Return the same number for rows that belong together."""
-    found = find_units(table)
-    if found is None:
-        return np.arange(table.n_rows)
+def join_folds(found: Sequence[HeldOut], how: str) -> HeldOut:
+    """Join the rows of several folds, with the members that all of them have."""
+    least = min(len(held.log_proba) for held in found)
+    logs = [held.log_proba[:least] for held in found]
+    return found[0]._replace(
+        log_proba=np.concatenate(logs, axis=1),
+        y=np.concatenate([held.y for held in found]),
+        weight=np.concatenate([held.weight for held in found]),
+        unit=np.concatenate([held.unit for held in found]),
+        part=np.concatenate([held.part for held in found]),
+        u=np.concatenate([held.u for held in found]),
+        rows=np.concatenate([held.rows for held in found]),
+        how=how,
+    )
+
+
+def judge_rows(held: HeldOut, prior: Floats) -> Verdict:
+    """Fit the weights of a pool to held-out rows, and estimate how good it is."""
+    weights = weigh(held)
+    gate = None
+    if len(held.log_proba) > 1:
+        gate = make_gate(np.ones(1), held.u)
+    log_p = np.empty_like(held.log_proba[0])
+    for i in np.unique(held.part):
+        of = held.part == i
+        nested = weights
+        if not of.all():
+            nested = weigh(held, ~of)
+        pool = Pool(nested[0], (), tuple(nested[1:]), gate)
+        logs = [partial(_take, held, j, of) for j in range(1, len(held.log_proba))]
+        own = held.log_proba[0][of]
+        log_p[of] = normalised(pool.add_members(own, held.u[of, None], logs))
+    estimate = estimate_quality(
+        log_p, held.y, held.weight, prior, held.how, held.kind, unit=held.unit
+    )
+    return Verdict(tuple(weights.tolist()), estimate, held)
+
+
+def _take(held: HeldOut, member: int, rows: Flags) -> Floats:
+    return held.log_proba[member, rows]
+
+
+def weigh(held: HeldOut, kept: Flags | slice = slice(None)) -> Floats:
+    """Fit weights to some rows; a row counts as its share of the effective rows.
+
+    Members of little weight get 0, which saves their fit to all rows.
+    """
+    weight = held.weight[kept]
+    omega = effective_share(weight, held.unit[kept]) * weight
+    logs = held.log_proba[:, kept]
+    y = held.y[kept]
+    found = fit_weights(list(logs), y, omega)
+    counts = found >= LEAST_WEIGHT
+    counts[0] = True  # the Gaussian process
+    if np.count_nonzero(counts) < np.count_nonzero(found):
+        again = fit_weights(list(logs[counts]), y, omega)
+        found = np.zeros(len(found))
+        found[counts] = again
+    if held.own_sites and found[0] > 1:  # hyper-parameters saw the rows
+        found[0] **= LOO_EXPONENT
     return found
 
 
-def choose_seen(request: Request[ClassifierConfig], rest: Facts, columns: int) -> Facts:
-    """Return the rows that the Gaussian process sees: all, or a sample that the work of
-    the effort, or the time, allows.
-    """
-    config = request.config
-    clock = request.clock
-    if not isinstance(rest, Table) or not config.method.recommended:
-        return rest
-    size = TableSize.of(rest, columns)
-    most = policy.count_seen(config, size)
-    if clock.limit is not None and config.max_seconds is not None:
-        training = policy.plan_training(config, size, policy.count_points(config, size))
-        left = config.max_seconds - clock.spent()
-        most = min(
-            most,
-            request.reduce.first(
-                lambda: count_rows_in(training, max(left, 0.1) / PASSES)
-            ),
-        )
-    if most >= rest.n_rows:
-        return rest
-    parts = max(2, math.ceil(rest.n_rows / most))
-    return rest.select(
-        choose_folds(_number_rows(rest), rest.y, parts, request.seed, stratified=True)
-        <= 0
-    )
+@torch.no_grad()
+def find_scale(model: FittedModel, table: Table) -> Floats:
+    """Return 1 / (C v⁰) of `Gate`, by prior variances at some rows."""
+    known = prior_variances(model, draw_rows(table, GATE_ROWS))
+    return 1 / (len(known) * known)

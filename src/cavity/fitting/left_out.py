@@ -1,5 +1,6 @@
-"""Leave-one-out of a finished fit: of every row, or of random rows where these are too
-many. [METHOD 13, 17]
+"""Leave-one-out of a finished fit. [METHOD 13, 17]
+
+It takes every row, or random rows where there are too many.
 
 Labels calibrate the model and estimate its quality; variances say how usual a row is.
 """
@@ -46,16 +47,18 @@ class LeftOut(NamedTuple):
     )
 
     def sample(self) -> LeftOut:
-        """Return random rows if there are many classes: enough for a mean, and each
-        takes an integral over all classes.
+        """Return random rows if there are many classes.
+
+        They are enough for a mean, and each row takes an integral over all classes.
         """
         return self._select(
             choose_sample(len(self.y), max(LEAST_ROWS, SCORED // self.f.mean.shape[1]))
         )
 
     def without_lone_rows(self) -> LeftOut:
-        """Leave out rows that are the only case of their class: without them nothing
-        speaks for it.
+        """Leave out rows that are the only case of their class.
+
+        Without such a row nothing supports its class.
         """
         if not self.complete:
             return self
@@ -78,9 +81,7 @@ class LeftOut(NamedTuple):
         )
 
     def log_proba(self, model: FittedModel) -> Floats:
-        """Return leave-one-out log-probabilities under the model, before any
-        temperature.
-        """
+        """Return leave-one-out log-probabilities, before any temperature."""
         return log_probabilities(
             model, Normal(*(part.to(model.device) for part in self.f))
         )
@@ -88,15 +89,13 @@ class LeftOut(NamedTuple):
     def estimate(
         self, model: FittedModel, log_p: Floats, prior: Floats, how: str
     ) -> Estimate:
-        """Score log-probabilities of these rows; hyper-parameters saw them, if any were
-        learnt.
-        """
-        kind: Judges = (
-            "seen"
-            if any(p.requires_grad for p in model.prior.parameters())
-            else "folds"
+        """Score log-probabilities of these rows."""
+        kind: Judges = "folds"
+        if learns(model):
+            kind = "seen"
+        return estimate_quality(
+            log_p, self.y, self.weight, prior, how, kind, unit=self.unit
         )
-        return estimate_quality(log_p, self.y, self.weight, prior, how, kind, self.unit)
 
     def for_novelty(self) -> LeftOut:
         """Return random rows, enough for quantiles."""
@@ -106,8 +105,9 @@ class LeftOut(NamedTuple):
 def find_leave_one_out(
     run: Run, table: Facts, trained: Facts, every_row: bool
 ) -> LeftOut | None:
-    """Return leave-one-out marginals: of all rows of a table in memory, otherwise of
-    random rows. None if q couples classes.
+    """Return leave-one-out marginals; None if q couples the classes.
+
+    They cover all rows of a table in memory, otherwise random rows.
 
     Rows are also drawn if time is up and a pass over the table would take long.
     `trained`: the table with equal rows merged, or itself. `every_row`: no row of the
@@ -153,8 +153,9 @@ def find_usual_rows(run: Run, n: int) -> LeftOut | None:
 def _leave_out_merged(
     run: Run, table: Table, place: Ints, chosen: Ints | None, twins: Ints | None
 ) -> LeftOut:
-    """Return the chosen rows of a table, or all, each without its own sites or those of
-    its twins; `place`: its merged row.
+    """Return rows without their own sites or the sites of their twins.
+
+    `chosen`: numbers of rows, or None for all; `place`: the merged row of each.
     """
     if chosen is None:
         rows = np.arange(len(place))
@@ -211,6 +212,11 @@ def _leave_out(
     return LeftOut(Normal(mean, var), y.numpy(), weight.double().numpy(), rows, False)
 
 
+def learns(model: FittedModel) -> bool:
+    """Return whether hyper-parameters were learnt: then they saw the rows."""
+    return any(p.requires_grad for p in model.prior.parameters())
+
+
 def choose_sample(n: int, most: int) -> Ints | None:
     """Return `most` random places among n, ascending; None for all of them."""
     if n <= most:
@@ -231,8 +237,9 @@ def prior_variances(model: FittedModel, rows: Floats) -> Floats:
 def measure_novelty(
     model: FittedModel, rows: Floats, left_out: LeftOut | None
 ) -> Novelty | None:
-    """Return the quantiles of novelty at training rows drawn by weight; without
-    `left_out`, of variances after training.
+    """Return the quantiles of novelty at training rows drawn by weight.
+
+    Without `left_out` the variances are computed after training.
     """
     if left_out is not None:
         return make_novelty(
@@ -246,8 +253,9 @@ def measure_novelty(
 
 
 def effective_share(weight: Floats, twins: Ints | None = None) -> float:
-    """Return Σω / Σω², by which weights become those of as many rows as they are worth;
-    twins count as one row.
+    """Return Σω / Σω², which scales weights to the number of effective rows.
+
+    Twins count as one row.
     """
     each = weight
     if twins is not None:

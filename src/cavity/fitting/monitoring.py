@@ -45,8 +45,9 @@ def find_checkpoint(config: Config, reduce: Local) -> Path | None:
 
 
 def draw_seed(config: Config, reduce: Local) -> int:
-    """Return the seed of the run, the same on every rank; a resumed run keeps that of
-    its checkpoint.
+    """Return the seed of the run, the same on every rank.
+
+    A resumed run keeps the seed of its checkpoint.
     """
     fresh = value_checks.draw_seed(config.random_state)
     path = find_checkpoint(config, reduce)
@@ -60,8 +61,9 @@ def draw_seed(config: Config, reduce: Local) -> int:
 def hold_out_rows(
     table: Table, fraction: float, rng: np.random.Generator
 ) -> tuple[Table, Table]:
-    """Split off validation rows, a share of each class; every class keeps at least one
-    row to train on.
+    """Split off validation rows, a share of each class.
+
+    Every class keeps at least one row to train on.
     """
     held = splitting.hold_out(table.X, table.y, fraction, rng, group=table.group)
     if not held.any():
@@ -145,8 +147,9 @@ def restore_best(run: Run) -> None:
 
 
 def read_eval_set(config: Config, eval_set: Any) -> GivenRows | None:
-    """Return X and y of `(X, y)` or `[(X, y)]`; refuse what is not a pair, and a second
-    set of validation rows.
+    """Return X and y of `(X, y)` or `[(X, y)]`.
+
+    Raises BadOption if it is not a pair, or if other rows validate the fit, too.
     """
     if eval_set is None:
         return None

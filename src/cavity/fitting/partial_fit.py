@@ -118,7 +118,11 @@ def grow(
     _absorb(run, config)
     growing = _detach(run, run.engine, run.state, old.columns, lightest, heaviest)
     found = common_result(
-        run, old.columns, features, runs.label_evidence(run), config.warm_start
+        run,
+        old.columns,
+        features,
+        evidence=runs.label_evidence(run),
+        warm_start=config.warm_start,
     )
     if earlier is not None:  # new rows do not change the calibration
         model = found.model._replace(pool=earlier.model.pool)

@@ -6,6 +6,7 @@ import numpy as np
 
 from cavity.common.types import Floats
 from cavity.engine.kernels.spectrum import draw_frequencies
+from cavity.fitting.options import policy
 from cavity.fitting.options.configuration import Config
 from cavity.tables import inducing_points
 
@@ -20,7 +21,7 @@ def choose_points(
     """Choose inducing inputs [C M D].
 
     With method="auto" neither signs of columns nor names of classes decide, and no
-    point is a row unless the user names a choice. In the frequency domain Z are
+    point is a row unless the user names a choice. With inducing="spectrum", Z are
     frequencies times lengthscales.
     """
     how = config.inducing
@@ -28,7 +29,7 @@ def choose_points(
         D = candidates.X.shape[1]
         return draw_frequencies(config.kernel, M, C, D, rng)
     if (
-        not config.method.recommended
+        not policy.places_points_between_rows(config)
         or not isinstance(how, str)
         or len(candidates.X) < 2
     ):

@@ -1,11 +1,10 @@
-"""The fit of a regressor, from top to bottom: read the rows, choose those to train on,
-train, record.
-"""
+"""The fit of a regressor: read the rows, plan, train, record."""
 
 from __future__ import annotations
 
 import math
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,16 +14,19 @@ from cavity.common.ranks import run_together
 from cavity.common.types import Floats
 from cavity.engine.inference import Engine, State
 from cavity.engine.training.callbacks import EarlyStopping
-from cavity.fitting.begin import Begun, begin_run, find_start
-from cavity.fitting.finish import Store, describe_plan, keep_on_interrupt, warn
+from cavity.fitting import runs
+from cavity.fitting.begin import Begun, begin_run
+from cavity.fitting.finish import Store, keep_on_interrupt, warn
 from cavity.fitting.left_out import LeftOut, find_usual_rows
 from cavity.fitting.options import policy
 from cavity.fitting.options.configuration import RegressorConfig
-from cavity.fitting.options.plan import Plan, TableSize
+from cavity.fitting.options.plan import FitPlan, TableSize
+from cavity.fitting.planning import announce_plan, with_seconds
 from cavity.fitting.points import choose_points
 from cavity.fitting.request import Request, check_ranks_agree
 from cavity.fitting.results import Result, common_result
 from cavity.fitting.row_subsets import choose_training_rows, points_of
+from cavity.fitting.training_rows import TrainingRows, draw_run_seed, find_start
 from cavity.prediction import targets as predictions
 from cavity.prediction.model import FittedModel, snapshot
 from cavity.prediction.target_estimate import TargetEstimate, estimate_targets
@@ -40,37 +42,67 @@ PATIENCE = 10  # epochs without a smaller loss of the eval_set before training s
 
 
 def fit_regressor(request: Request[RegressorConfig], store: Store) -> list[str]:
-    """Fit a regressor, hand the result to `store`, on an interrupt what was learnt so
-    far, and return the warnings.
+    """Fit a regressor, hand the result to `store`, and return the warnings.
+
+    After an interrupt the result is what was learnt so far.
     """
-    request, rng = request.limit_training(TRAINING), np.random.default_rng(request.seed)
     given, features = read_target_rows(request)
+    fit = plan_fit(request, given, features)
+    announce_plan(fit.request, fit.plan)
+
+    begun = begin_run(fit.request, fit.plan.training, fit.training, TRAINING)
+    make_record = partial(record, fit, begun)
+    with keep_on_interrupt(begun, store, make_record) as progress:
+        runs.train(begun.run)
+        progress.trained = True
+        result = make_record()
+        store(result)
+    return warn(begun, fit.plan, result, [])
+
+
+class RegressorFit(NamedTuple):
+    """What is known and decided before anything is trained."""
+
+    request: Request[RegressorConfig]
+    given: Facts  # the rows of the user
+    features: Features
+    training: TrainingRows
+    plan: FitPlan
+
+
+def plan_fit(
+    request: Request[RegressorConfig], given: Facts, features: Features
+) -> RegressorFit:
+    """Choose the rows to train on and the inducing inputs, and plan the training."""
     request = request.on_best_device(TableSize.of(given, features.n))
     config = request.config
+    rng = np.random.default_rng(request.seed)
     start = find_start(request, given, features, rng)
     table = given
     if isinstance(given, Table):
         table = choose_training_rows(config, given, start, rng)
     size = TableSize.of(table, features.n)
     Z = choose_inputs(config, start, table, size, rng)
-    training = policy.plan_training(config, size, Z.shape[-2])
-    stopping = make_early_stopping(config, request.raw, features, given)
-    begun = begin_run(request, training, table, table, start, Z, rng, stopping=stopping)
-    plan = describe_plan(
-        request, Plan(training=training, time_limit=request.clock.limit), None
+    training = TrainingRows(
+        seen=table,
+        table=table,
+        start=start,
+        Z=Z,
+        seed=draw_run_seed(rng),
+        n_columns=features.n,
+        stopping=make_early_stopping(config, request.raw, features, given),
     )
-    with keep_on_interrupt(
-        begun, store, lambda: record(config, begun, given, features, plan)
-    ):
-        begun.train()
-        result = record(config, begun, given, features, plan)
-        store(result)
-    return warn(begun, plan, result, [])
+    plan = FitPlan(
+        training=policy.plan_training(config, size, Z.shape[-2]),
+        time_limit=request.clock.limit,
+    )
+    return RegressorFit(request, given, features, training, with_seconds(request, plan))
 
 
 def read_target_rows(request: Request[RegressorConfig]) -> tuple[Facts, Features]:
-    """Read a table into memory, or survey a source; check that every rank has the same
-    rows.
+    """Read a table into memory, or survey a source.
+
+    Checks that every rank has the same rows.
     """
     config = request.config
     reduce = request.reduce
@@ -93,32 +125,36 @@ def read_target_rows(request: Request[RegressorConfig]) -> tuple[Facts, Features
     return given, features
 
 
-def record(
-    config: RegressorConfig, begun: Begun, given: Facts, features: Features, plan: Plan
-) -> Result:
-    """Return what a fit leaves: the model, the rows that it predicts from, and its
-    estimate.
-    """
+def record(fit: RegressorFit, begun: Begun) -> Result:
+    """Return what a fit leaves: the model, the rows it predicts from, its estimate."""
+    config = fit.request.config
+    given = fit.given
     units = given.units or (0.0, 1.0)
     run = begun.run
+    table = begun.rows.table
     evidence = run.evidence() - float(run.engine.total) * math.log(units[1])
-    # a source would be read once more
     left_out = None
-    if isinstance(given, Table):
-        left_out = find_usual_rows(run, begun.table.n_rows)
-    columns, candidates = begun.start
+    if isinstance(given, Table):  # a source would be read once more
+        left_out = find_usual_rows(run, table.n_rows)
+    start = begun.rows.start
     found = common_result(
-        run, columns, features, evidence, config.warm_start, candidates, left_out
+        run,
+        start.columns,
+        fit.features,
+        evidence=evidence,
+        warm_start=config.warm_start,
+        candidates=start.candidates,
+        left_out=left_out,
     )
     estimate = None
-    if left_out is not None and isinstance(begun.table, Table):
-        estimate = estimate_left_out(left_out, found.model, begun.table, units, config)
+    if left_out is not None and isinstance(table, Table):
+        estimate = estimate_left_out(left_out, found.model, table, units, config)
     return found._replace(
         units=units,
         rows=keep_rows(config, given, found.model),
         predicts_residual=config.method.predicts_residual,
         estimate=estimate,
-        plan=plan,
+        plan=fit.plan,
     )
 
 
@@ -143,8 +179,9 @@ def estimate_left_out(
     units: tuple[float, float],
     config: RegressorConfig,
 ) -> TargetEstimate | None:
-    """Score rows without their own sites; None if predictions come from other things
-    than q: all rows, or a committee.
+    """Score rows without their own sites.
+
+    None if predictions do not come from q alone: from all rows, or from a committee.
     """
     if config.method.keeps_rows or config.method.committee is not None:
         return None
@@ -181,8 +218,9 @@ def choose_inputs(
 def make_early_stopping(
     config: RegressorConfig, raw: GivenRows, features: Features, given: Facts
 ) -> tuple[EarlyStopping, ...]:
-    """Judge states by the mean negative log density of the targets of eval_set, in
-    their own units, if there is one.
+    """Judge states by the negative log density of eval_set's targets, if there are any.
+
+    The loss is in the targets' own units.
     """
     if raw.eval_set is None:
         return ()

@@ -46,22 +46,8 @@ class Request(NamedTuple, Generic[AnyConfig]):
             return self.config.verbose
         return 0
 
-    def limit_training(self, share: float) -> Request[AnyConfig]:
-        """Give training a share of the seconds that are left of a time limit."""
-        if self.clock.limit is None:
-            return self
-        end = self.clock.spent() + share * max(0.0, self.clock.left())
-        given = self.config.max_seconds
-        if given is None:
-            seconds = end
-        else:
-            seconds = min(given, end)
-        return self._replace(config=replace(self.config, max_seconds=seconds))
-
     def for_fold(self, seconds: float | None) -> Request[AnyConfig]:
-        """Return the request of a fit to a part of the rows, whose model only predicts
-        the other rows.
-        """
+        """Return the request of a fit to one fold's training rows."""
         quiet = replace(
             self.config,
             callbacks=(),
@@ -89,8 +75,9 @@ class Request(NamedTuple, Generic[AnyConfig]):
 def make_request(
     config: AnyConfig, raw: GivenRows, earlier: Continuation | None
 ) -> Request[AnyConfig]:
-    """Check the arguments before any row is read; `eval_set` becomes rows of its own,
-    `time_limit` a clock.
+    """Check the arguments before any row is read.
+
+    `eval_set` becomes rows of its own, `time_limit` a clock.
     """
     held = monitoring.read_eval_set(config, raw.eval_set)
     limit = read_limit(raw.time_limit)

@@ -30,13 +30,15 @@ def common_result(
     run: Run,
     columns: Columns,
     features: Features,
+    *,
     evidence: float,
     warm_start: bool,
     candidates: Candidates | None = None,
     left_out: LeftOut | None = None,
 ) -> Result:
-    """Return what fits of both estimators leave; `candidates`: training rows,
-    `left_out`: marginals for novelty.
+    """Return what fits of both estimators leave.
+
+    `candidates`: training rows; `left_out`: marginals for novelty.
     """
     model = extract_model(run.engine, run.state)
     background = None
@@ -70,8 +72,9 @@ def draw_rows(rows: Candidates | Table, n: int) -> Floats:
 
 
 def find_relevance(kernel: Any, columns: Columns, features: Features) -> Floats | None:
-    """Return the share of each column of X: inverse lengthscales in units of the
-    spread, averaged over classes.
+    """Return the share of each column of X.
+
+    Shares come from inverse lengthscales in units of the spread, averaged over classes.
     """
     weights = None
     if isinstance(kernel, Kernel):

@@ -1,5 +1,6 @@
-"""Rows that some methods of regression train on: a greedy active set, or the blocks of
-a committee. [thesis 4.1.2, 4.2.3, 4.2.5]
+"""Rows for methods of regression that need a subset. [thesis 4.1.2, 4.2.3, 4.2.5]
+
+They are a greedy active set, or the blocks of a committee.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from cavity.tables.table import Start, Table
 def choose_training_rows(
     config: RegressorConfig, table: Table, begin: Start, rng: np.random.Generator
 ) -> Table:
-    """Return the rows that the method trains on: an active set, all of them in blocks,
-    or all. Equal rows go together.
+    """Return the rows that the method trains on.
+
+    They are an active set, all rows in blocks, or all rows. Equal rows stay together.
     """
     method = config.method
     if method.committee is not None:
@@ -44,7 +46,7 @@ def _select_active_set(
     distinct, place = distinct_rows(table.X)
     assert config.n_inducing is not None
     M = inducing_count(config.n_inducing, table.weight.sum())
-    if M >= len(distinct):
+    if len(distinct) <= M:
         return table
     weight = np.bincount(place, weights=table.weight)
     y = np.bincount(place, weights=table.weight * table.y) / weight
@@ -57,16 +59,12 @@ def _select_active_set(
 
 
 def entropy(mean: Floats, var: Floats, y: Floats, noise: Floats) -> Floats:
-    """Return how much a row lowers the entropy of its own f: ½ log(1 + v/σ²).
-    [thesis 4.8]
-    """
+    """Return the drop in entropy of a row's own f: ½ log(1 + v/σ²). [thesis 4.8]"""
     return np.asarray(0.5 * np.log1p(var / noise))
 
 
 def information(mean: Floats, var: Floats, y: Floats, noise: Floats) -> Floats:
-    """Return how far a row moves its own f: KL of the marginal with it to the one
-    without.
-    """
+    """Return the KL divergence of f's marginal with the row from the one without."""
     keep = noise / (var + noise)
     moved = (1 - keep) * (y - mean)
     return np.asarray(
@@ -81,8 +79,9 @@ CRITERIA = {"entropy": entropy, "information": information}
 def active_rows(
     kernel: Any, X: Floats, y: Floats, noise: Floats, M: int, criterion: str
 ) -> Ints:
-    """Choose M rows greedily by a criterion, O(NM²): each step adds a row to a Cholesky
-    factor.
+    """Choose M rows greedily by a criterion, O(NM²).
+
+    Each step adds a row to a Cholesky factor.
     """
     rows = torch.tensor(X)
     factor = np.zeros((M, len(X)))
@@ -111,8 +110,9 @@ def random_blocks(
 def clustered_blocks(
     X: Floats, n_blocks: int, columns: Columns, _: np.random.Generator
 ) -> Ints:
-    """Assign rows that lie together to members of nearly equal size, [N]: halve along
-    the longest axis, recursively.
+    """Assign neighbouring rows to members of nearly equal size, [N].
+
+    Rows are halved along the longest axis, recursively.
     """
     member = np.zeros(len(X), dtype=np.int64)
     U = (X - columns.center) / columns.spread
@@ -136,8 +136,9 @@ BLOCKS = {"random": random_blocks, "clustered": clustered_blocks}
 
 
 def points_of(X: Floats, member: Ints, rng: np.random.Generator) -> Floats:
-    """Return inducing inputs [p M D]: each member's distinct rows, padded with rows of
-    others, whose values are marginalised.
+    """Return the inducing inputs of each member, its distinct rows, [p M D].
+
+    They are padded with rows of other members, whose values are marginalised.
     """
     each = [distinct_rows(X[member == c])[0] for c in range(member.max() + 1)]
     distinct = distinct_rows(X)[0]

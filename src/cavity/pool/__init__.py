@@ -1,3 +1,3 @@
-"""The other classifiers that predict together with the Gaussian process: how they are
-fitted, kept as arrays and weighed.
+"""The classifiers that are pooled with the Gaussian process: how they are fitted, stored
+as arrays and weighted.
 """

@@ -1,5 +1,5 @@
-"""Gradient boosting as a member of a pool: how large its trees are, and how many rounds
-held-out rows ask for.
+"""Gradient boosting as a member of a pool: the size of its trees, and the number of
+rounds, which held-out rows choose.
 """
 
 from __future__ import annotations
@@ -15,24 +15,23 @@ from cavity.pool.member_rows import Left, MemberRows
 from cavity.pool.sklearn_trees import TreeColumns, bin_without_weights
 from cavity.pool.tree_ensembles import Forest
 
-# rounds of boosting × rate
+# reach is rounds of boosting × learning rate
 FIRST_REACH = 5.0
 MOST_REACH = 40.0
-# at most, if there is no time for the usual rounds
+# limits if there is no time for the usual rounds
 QUICK_RATE = 0.4
 QUICK_LEAVES = 31
-FIRST_TREES = 500  # at most in the first rounds, which have one of each class
+FIRST_TREES = 500  # limit of the first rounds, which grow one tree per class
 LEAST_ROUNDS = 3
-ROWS_PER_ROUND = 4  # at least
-# of the log loss of class frequencies, for which more rounds are tried
+ROWS_PER_ROUND = 4  # minimum
+# share of the log loss of class frequencies that earlier rounds must have gained
 LEAST_GAIN = 0.005
-# of that log loss: what a tree of one class must gain to be grown and walked at each
-# prediction
+# share of that log loss that a tree must gain to be grown and walked at each prediction
 TREE_PRICE = 1e-5
-# training rows per leaf of a tree; its leaves, at least and at most
+# training rows per leaf of a tree; limits of its number of leaves
 LEAF_ROWS = 250
 LEAVES = (8, 127)
-# training rows per bin of a column; bins, at least and at most
+# training rows per bin of a column; limits of the number of bins
 BIN_ROWS = 40
 BINS = (63, 255)
 BOOSTING_L2 = 1.0  # without it, leaves whose rows are all certain diverge
@@ -45,46 +44,9 @@ class Boosting:
     rate: float
     seed: int
     rounds: int | None = None  # None: held-out rows will choose
-    leaves: int = LEAVES[1]  # of a tree, at most
+    leaves: int = LEAVES[1]  # maximum per tree
 
     name: ClassVar[str] = "boosting"
-
-    def _count(self, reach: float, n_classes: int) -> int:
-        """Return the rounds that make this reach, at most 500 trees at first, but three
-        rounds.
-        """
-        return max(
-            LEAST_ROUNDS, min(round(reach / self.rate), FIRST_TREES // n_classes)
-        )
-
-    def _make(self, rows: int, rounds: int) -> Any:
-        """Return an unfitted model for so many rows."""
-        from sklearn.ensemble import HistGradientBoostingClassifier
-
-        model = HistGradientBoostingClassifier(
-            learning_rate=self.rate,
-            max_leaf_nodes=_limit(rows // LEAF_ROWS, (LEAVES[0], self.leaves)),
-            max_bins=_limit(rows // BIN_ROWS, BINS),
-            max_iter=rounds,
-            l2_regularization=BOOSTING_L2,
-            early_stopping=False,
-            warm_start=True,
-            random_state=self.seed,
-        )
-        return bin_without_weights(model)
-
-    def _fit_to_time(self, rows: MemberRows, left: Left) -> Boosting:
-        """Return the recipe whose first rounds take half of the seconds: a few rounds
-        tell how long they are.
-        """
-        quick = replace(self, rate=max(self.rate, QUICK_RATE), leaves=QUICK_LEAVES)
-        before = left()
-        quick._make(len(rows.y), LEAST_ROUNDS).fit(rows.X, rows.y, rows.weight)
-        rounds = LEAST_ROUNDS * max(left(), 0.0) / 2 / max(before - left(), 1e-9)
-        rate = FIRST_REACH / max(rounds, 1.0)
-        if rate < self.rate / 2:  # the usual trees take about twice as long
-            return self
-        return replace(quick, rate=min(max(rate, self.rate), quick.rate))
 
     def fit(
         self,
@@ -93,72 +55,125 @@ class Boosting:
         held: MemberRows | None,
         left: Left,
     ) -> tuple[Forest, Boosting]:
-        (X, y, weight, *_), columns = rows.for_trees(columns)
-        first = self._count(FIRST_REACH, rows.n_classes)
+        coded, columns = rows.for_trees(columns)
         if self.rounds is not None or held is None:
-            model = self._make(len(y), self.rounds or first).fit(X, y, weight)
-            return rows.make_member(model, columns), replace(
-                self, rounds=model.max_iter
-            )
-        known = held._replace(codes=rows.codes).for_trees(columns)[0]
-        entropy = _find_entropy(rows)
-        limited = left() < math.inf
-        least = LEAST_GAIN * entropy
-        price = TREE_PRICE * entropy
-        if limited:
-            recipe = self._fit_to_time(rows._replace(X=X), left)
-        else:
-            recipe = self
-        before = left()
-        first = recipe._count(FIRST_REACH, rows.n_classes)
-        model = recipe._make(len(y), first).fit(X, y, weight)
-        loss = _find_losses(model, known, price)
-        most = max(
-            first, min(round(MOST_REACH / recipe.rate), len(y) // ROWS_PER_ROUND)
-        )
-        growth = (
-            4 if limited else 2
-        )  # each time costs a binning, and predictions of all rounds so far
-        while _pays(loss, least) and (rounds := model.max_iter) < most:
-            goal = growth * rounds
-            seconds = left()
-            spent = before - left()
-            if limited:
-                goal = min(goal, rounds + int(rounds * seconds / max(spent, 1e-9)))
-            if goal <= rounds:
-                break
-            model.set_params(max_iter=goal).fit(X, y, weight)
-            loss = _find_losses(model, known, price)
+            rounds = self.rounds or self._count_first(rows.n_classes)
+            model = self._start(coded, rounds)
+            return rows.make_member(model, columns), replace(self, rounds=rounds)
+
+        recipe = self
+        if left() < math.inf:
+            recipe = self._fit_to_time(coded, left)
+        judge, _ = held._replace(codes=rows.codes).for_trees(columns)
+        model, loss = recipe._grow(coded, judge, left)
         best = 1 + int(np.argmin(loss))
         return rows.make_member(model, columns, best), replace(recipe, rounds=best)
+
+    def _fit_to_time(self, rows: MemberRows, left: Left) -> Boosting:
+        """Return the recipe whose first rounds take half of the seconds that are left.
+
+        A few rounds are timed.
+        """
+        quick = replace(self, rate=max(self.rate, QUICK_RATE), leaves=QUICK_LEAVES)
+        pace = _Pace(left)
+        quick._start(rows, LEAST_ROUNDS)
+        affordable = pace.count_affordable(LEAST_ROUNDS) / 2
+        rate = FIRST_REACH / max(affordable, 1.0)
+        if rate < self.rate / 2:  # the usual trees take about twice as long
+            return self
+        return replace(quick, rate=min(max(rate, self.rate), quick.rate))
+
+    def _grow(
+        self, rows: MemberRows, held: MemberRows, left: Left
+    ) -> tuple[Any, Floats]:
+        """Add rounds while they pay and there is time.
+
+        Also return the log loss of held-out rows after each round, with the price of
+        the trees so far.
+        """
+        entropy = _find_entropy(rows)
+        price = TREE_PRICE * entropy
+        first = self._count_first(rows.n_classes)
+        reached = round(MOST_REACH / self.rate)
+        most = max(first, min(reached, len(rows.y) // ROWS_PER_ROUND))
+        # each growth costs a binning, and predictions of all rounds so far
+        growth = 4 if left() < math.inf else 2
+
+        pace = _Pace(left)
+        model = self._start(rows, first)
+        loss = _find_losses(model, held, price)
+        while model.max_iter < most and _pays(loss, LEAST_GAIN * entropy):
+            rounds = model.max_iter
+            affordable = pace.count_affordable(rounds)
+            goal = int(min(growth * rounds, rounds + affordable))
+            if goal <= rounds:
+                break
+            model.set_params(max_iter=goal).fit(rows.X, rows.y, rows.weight)
+            loss = _find_losses(model, held, price)
+        return model, loss
+
+    def _count_first(self, n_classes: int) -> int:
+        """Return the number of rounds before held-out rows are asked."""
+        rounds = min(round(FIRST_REACH / self.rate), FIRST_TREES // n_classes)
+        return max(LEAST_ROUNDS, rounds)
+
+    def _start(self, rows: MemberRows, rounds: int) -> Any:
+        """Fit the first rounds of a model whose size follows from the number of rows."""
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
+        n = len(rows.y)
+        model = HistGradientBoostingClassifier(
+            learning_rate=self.rate,
+            max_leaf_nodes=_limit(n // LEAF_ROWS, LEAVES[0], self.leaves),
+            max_bins=_limit(n // BIN_ROWS, *BINS),
+            max_iter=rounds,
+            l2_regularization=BOOSTING_L2,
+            early_stopping=False,
+            warm_start=True,
+            random_state=self.seed,
+        )
+        return bin_without_weights(model).fit(rows.X, rows.y, rows.weight)
+
+
+class _Pace:
+    """Seconds per round since the clock was started."""
+
+    def __init__(self, left: Left) -> None:
+        self._left = left
+        self._at_start = left()
+
+    def count_affordable(self, rounds: int) -> float:
+        """Return how many more rounds fit into the time, given `rounds` so far."""
+        left = self._left()
+        if left == math.inf:
+            return math.inf
+        spent = max(self._at_start - left, 1e-9)
+        return rounds * max(left, 0.0) / spent
 
 
 def _find_entropy(rows: MemberRows) -> float:
     """Return the log loss of class frequencies."""
-    share = np.bincount(rows.y, rows.weight) / (
-        len(rows.y) if rows.weight is None else rows.weight.sum()
-    )
-    return float(-(share[share > 0] * np.log(share[share > 0])).sum())
+    count = np.bincount(rows.y, rows.weight)
+    share = count[count > 0] / count.sum()
+    return float(-(share * np.log(share)).sum())
 
 
 def _pays(loss: Floats, least: float) -> bool:
-    """Return whether the last third of the rounds paid, so that twice as many may."""
-    return bool(loss[: 2 * len(loss) // 3].min() - loss.min() > least)
+    """Return whether the last third of the rounds gained more than `least`."""
+    earlier = loss[: 2 * len(loss) // 3]
+    return bool(earlier.min() - loss.min() > least)
 
 
-def _limit(value: int, limits: tuple[int, int]) -> int:
-    return min(max(value, limits[0]), limits[1])
+def _limit(value: int, least: int, most: int) -> int:
+    return min(max(value, least), most)
 
 
 def _find_losses(model: Any, held: MemberRows, price: float) -> Floats:
-    """Return the log loss of held-out rows after each round, and the price of its
-    trees.
-    """
+    """Return the log loss of held-out rows plus the price of the trees, by round."""
     own = np.arange(len(held.y)), held.y
     loss = [
         -np.average(np.log(np.maximum(P[own], 1e-9)), weights=held.weight)
         for P in model.staged_predict_proba(held.X)
     ]
-    return np.array(loss) + price * model.n_trees_per_iteration_ * np.arange(
-        1, len(loss) + 1
-    )
+    rounds = np.arange(1, len(loss) + 1)
+    return np.array(loss) + price * model.n_trees_per_iteration_ * rounds

@@ -1,6 +1,4 @@
-"""Rows that the members of a pool are fitted to, with one code per level of a category
-for trees.
-"""
+"""Rows that the members of a pool are fitted to; trees get one code per category level."""
 
 from __future__ import annotations
 
@@ -16,44 +14,45 @@ from cavity.tables.table import Table
 
 Left = Callable[[], float]  # the seconds that are left; infinity without a limit
 
-LEVEL_ROWS = 20.0  # of a level of a category, with which its class shares count half
+# a level's class shares are shrunk halfway to the average at this number of rows
+LEVEL_ROWS = 20.0
 
 
 class Codes(NamedTuple):
-    """Codes of the levels of categories, [D] each: see `Forest`."""
+    """Codes of category levels, [D] each: see `Forest`."""
 
     block: Ints
     code: Floats
 
 
 def make_codes(rows: MemberRows, blocks: Sequence[slice]) -> Codes | None:
-    """Number the levels of categories by what they say of the labels; None without
-    categories of three levels or more.
+    """Number category levels by their class shares.
 
-    The shares of the classes at each level, shrunk towards those of all rows, are
-    ordered along their first principal axis. Codes are centred, so that a level which
-    no training row has is in the middle.
+    The shares of the classes at each level, shrunk towards the overall shares, are
+    ordered along their first principal axis. Codes are centred, so that a level without
+    training rows is in the middle. None if no category has three levels or more.
     """
-    block = np.arange(rows.X.shape[1])
+    wide = [block for block in blocks if block.stop - block.start > 2]
+    if not wide:
+        return None
+    first = np.arange(rows.X.shape[1])
     code = np.ones(rows.X.shape[1])
-    if rows.weight is None:
-        weight = np.ones(len(rows.y))
-    else:
-        weight = rows.weight
-    labels = np.eye(rows.n_classes)[rows.y] * weight[:, None]
-    prior = labels.sum(0) / weight.sum()
-    wide = [of for of in blocks if of.stop - of.start > 2]
-    for of in wide:
-        count = rows.X[:, of].T @ labels  # [levels C]
+    labels = np.eye(rows.n_classes)[rows.y]
+    if rows.weight is not None:
+        labels *= rows.weight[:, None]
+    prior = labels.sum(0) / labels.sum()
+    for block in wide:
+        count = rows.X[:, block].T @ labels  # [levels C]
         total = count.sum(1, keepdims=True)
         off = (count - total * prior) / (total + LEVEL_ROWS)
-        axis = np.linalg.svd(np.sqrt(total) * off, full_matrices=False)[2][0]
-        rank = np.argsort(
-            np.argsort(off @ axis * np.sign(axis[np.abs(axis).argmax()]), kind="stable")
-        )
-        block[of] = of.start
-        code[of] = rank - (len(rank) - 1) / 2
-    return Codes(block, code) if wide else None
+        _, _, axes = np.linalg.svd(np.sqrt(total) * off, full_matrices=False)
+        axis = axes[0]
+        sign = np.sign(axis[np.abs(axis).argmax()])
+        order = np.argsort(off @ axis * sign, kind="stable")
+        rank = np.argsort(order)
+        first[block] = block.start
+        code[block] = rank - (len(rank) - 1) / 2
+    return Codes(first, code)
 
 
 class MemberRows(NamedTuple):
@@ -61,7 +60,7 @@ class MemberRows(NamedTuple):
 
     X: Floats  # [n D]
     y: Ints
-    weight: Floats | None  # None: all weigh the same
+    weight: Floats | None  # None: equal weights
     n_classes: int
     codes: Codes | None = None  # for trees
 
@@ -74,15 +73,12 @@ class MemberRows(NamedTuple):
         return cls(limit_cells(table.X), table.y, weight, table.n_classes)
 
     def for_trees(self, columns: TreeColumns) -> tuple[MemberRows, TreeColumns]:
-        """Return the rows with a code in place of the levels of a category, and their
-        columns.
-        """
+        """Return the rows and columns for trees, with one column per category."""
         X = self.X
         # a code has no sign, as the features of categories have none
         if self.codes is not None:
-            number, first = np.unique(
-                self.codes.block[columns.number], return_index=True
-            )
+            blocks = self.codes.block[columns.number]
+            number, first = np.unique(blocks, return_index=True)
             order = np.argsort(first)
             columns = TreeColumns(number[order], columns.sign[first[order]])
             X = add_codes(X, *self.codes)
@@ -91,15 +87,12 @@ class MemberRows(NamedTuple):
     def make_member(
         self, model: Any, columns: TreeColumns, rounds: int | None = None
     ) -> Forest:
-        """Return the arrays of trees that are fitted to these columns: of a model, or
-        of a list of trees.
-        """
+        """Convert trees that were fitted to these columns, a model or a list, to arrays."""
         if isinstance(model, list):
-            make = join_trees(model, columns)
+            forest = join_trees(model, columns)
         else:
-            make = make_forest(model, columns, rounds)
+            forest = make_forest(model, columns, rounds)
         if self.codes is None:
-            return make
-        return make._replace(
-            block=self.codes.block.astype(np.int32), code=self.codes.code
-        )
+            return forest
+        block = self.codes.block.astype(np.int32)
+        return forest._replace(block=block, code=self.codes.code)

@@ -1,14 +1,17 @@
-"""The members of a pool other than the Gaussian process, fitted to rows and kept as
-arrays; `prediction.pool` weighs them.
+"""The members of a pool other than the Gaussian process: fitted to rows and stored as
+arrays.
+
+`pool.weights` weights them.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -31,15 +34,15 @@ from cavity.pool.sklearn_trees import (
 from cavity.pool.tree_ensembles import Forest
 from cavity.tables.table import Table
 
-# up to which threads of boosting and of a forest wait for each other
+# up to this number of rows, threads of boosting and of a forest wait for each other
 ONE_THREAD_ROWS = 6000
-# members that are fitted whatever the time: class frequencies, and boosting with the
-# rounds it has time for
+# members that are fitted even if time is up: class frequencies, and boosting with as
+# many rounds as there is time for
 ALWAYS = 2
-NETWORK_STEPS = 300  # at first
-# of the log loss that is left, for which networks take twice as many steps
+NETWORK_STEPS = 300  # before held-out rows ask for more
+# share of the remaining log loss that networks must gain to take twice as many steps
 CLEAR_GAIN = 0.01
-LINEAR_ROWS = 20_000  # that logistic regression is fitted to: more say the same
+LINEAR_ROWS = 20_000  # for logistic regression: more rows tell no more
 LINEAR_STRENGTH = 0.3  # C of logistic regression, in units of the rows' mean weight
 HALF_ROW = 0.5  # added to the count of each class
 
@@ -49,7 +52,7 @@ class Recipe(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in plans and messages."""
+        """Name of the member in plans and messages."""
 
     def fit(
         self,
@@ -58,14 +61,15 @@ class Recipe(Protocol):
         held: MemberRows | None,
         left: Left,
     ) -> tuple[Member, Recipe]:
-        """Fit to these columns within the seconds `left`; also return the recipe for
-        other fits, with what `held` rows decided.
+        """Fit to these columns within the seconds `left`.
+
+        Also return the recipe for other fits, with the choices that `held` rows made.
         """
 
 
 @dataclass(frozen=True)
 class Frequencies:
-    """Class frequencies: a table without signal ends there."""
+    """Class frequencies: the best prediction for a table without signal."""
 
     name: ClassVar[str] = "class frequencies"
 
@@ -77,13 +81,19 @@ class Frequencies:
         left: Left,
     ) -> tuple[Forest, Frequencies]:
         count = np.bincount(rows.y, rows.weight, rows.n_classes) + HALF_ROW
-        leaf = (count / count.sum())[None].astype(np.float32)
-        never = np.full(1, np.inf, np.float32)
-        node, child, at, root, column = (np.zeros(1, np.int32) for _ in range(5))
-        start = np.zeros(rows.n_classes)
-        return Forest(
-            node, never, child, at, leaf, root, column, start, boosted=False
-        ), self
+        zero = np.zeros(1, np.int32)
+        forest = Forest(
+            feature=zero,
+            threshold=np.full(1, np.inf, np.float32),
+            child=zero,
+            leaf=zero,
+            value=(count / count.sum())[None].astype(np.float32),
+            root=zero,
+            column=zero,
+            start=np.zeros(rows.n_classes),
+            boosted=False,
+        )
+        return forest, self
 
 
 @dataclass(frozen=True)
@@ -104,26 +114,23 @@ class Linear:
         X = rows.X[:, columns.number]
         y = rows.y
         weight = rows.weight
-        C = rows.n_classes
         if len(y) > LINEAR_ROWS:
-            kept = np.random.default_rng(0).permutation(len(y))[:LINEAR_ROWS]
-            kept = np.union1d(kept, np.unique(y, return_index=True)[1])
+            drawn = np.random.default_rng(0).permutation(len(y))[:LINEAR_ROWS]
+            _, one_per_class = np.unique(y, return_index=True)
+            kept = np.union1d(drawn, one_per_class)
             X = X[kept]
             y = y[kept]
-            if weight is None:
-                weight = None
-            else:
+            if weight is not None:
                 weight = weight[kept]
+
         Z, shift, scale = standardise(X, weight)
-        model = LogisticRegression(C=LINEAR_STRENGTH, max_iter=50, tol=1e-3).fit(
-            Z, y, weight
-        )
+        model = LogisticRegression(C=LINEAR_STRENGTH, max_iter=50, tol=1e-3)
+        model.fit(Z, y, weight)
         slope = model.coef_.T
         bias = model.intercept_[None]
-        if C == 2:  # one score, of the second class
-            slope, bias = (
-                np.hstack([np.zeros_like(part), part]) for part in (slope, bias)
-            )
+        if rows.n_classes == 2:  # scikit-learn has one score, of the second class
+            slope = np.hstack([np.zeros_like(slope), slope])
+            bias = np.hstack([np.zeros_like(bias), bias])
         return LinearModel(columns.number.copy(), shift, scale, slope, bias), self
 
 
@@ -145,24 +152,32 @@ class Networks:
         held: MemberRows | None,
         left: Left,
     ) -> tuple[Network, Networks]:
-        X = rows.X[:, columns.number]
-        grows = held is not None and self.most > self.steps
-        # what the second half of the first steps gains decides whether there are more
-        if grows:
-            first = self.steps // 2
+        train = partial(
+            train_networks,
+            rows.X[:, columns.number],
+            rows.y,
+            rows.weight,
+            rows.n_classes,
+            count=self.count,
+            seed=self.seed,
+        )
+        recipe = self
+        if held is None or self.most <= self.steps:
+            _, network = next(train(steps=self.steps))
         else:
-            first = self.steps
-        before = left()
-        stages = train_networks(
-            X, rows.y, rows.weight, rows.n_classes, self.count, self.seed, first
-        )
-        stages = (
-            (steps, found._replace(used=columns.number.copy()))
-            for steps, found in stages
-        )
+            judge = held._replace(X=held.X[:, columns.number])
+            # the gain of the second half of the first steps decides whether more follow
+            stages = train(steps=self.steps // 2)
+            steps, network = self._choose_steps(stages, judge, left)
+            recipe = replace(self, steps=steps, most=steps)
+        return network._replace(used=columns.number.copy()), recipe
+
+    def _choose_steps(
+        self, stages: Iterator[tuple[int, Network]], held: MemberRows, left: Left
+    ) -> tuple[int, Network]:
+        """Train until held-out rows gain no more or half of the time is spent."""
+        at_start = left()
         steps, best = next(stages)
-        if not grows or held is None:
-            return best, self
         loss = _find_loss(best, held)
         for taken, network in stages:
             earlier = loss
@@ -171,21 +186,21 @@ class Networks:
             if paid or steps < self.steps:
                 steps = taken
                 best = network
-            if not paid or 2 * taken > self.most or before - left() > left():
+            spent = at_start - left()
+            if not paid or 2 * taken > self.most or spent > left():
                 break
-        return best, replace(self, steps=steps, most=steps)
+        return steps, best
 
 
 def _find_loss(member: Member, held: MemberRows) -> Floats:
     """Return the log loss of each held-out row."""
-    return -np.asarray(
-        member.log_proba(held.X)[np.arange(len(held.y)), held.y], dtype=np.float64
-    )
+    log_p = member.log_proba(held.X)[np.arange(len(held.y)), held.y]
+    return -np.asarray(log_p, dtype=np.float64)
 
 
 def _is_clear(gain: Floats, loss: Floats, weight: Floats | None) -> bool:
-    """Return whether the mean gain of rows is larger than its standard error, and a
-    share of the loss that is left.
+    """Return whether the mean gain exceeds its standard error and a share of the
+    remaining loss.
     """
     if weight is None:
         share = np.full(len(gain), 1 / len(gain))
@@ -201,7 +216,7 @@ class Forests:
     """Extremely randomised trees."""
 
     trees: int
-    leaves: int  # most of a tree; 0: any number
+    leaves: int  # maximum per tree; 0: unlimited
     seed: int
 
     name: ClassVar[str] = "extra trees"
@@ -213,17 +228,22 @@ class Forests:
         held: MemberRows | None,
         left: Left,
     ) -> tuple[Forest, Forests]:
-        (X, y, weight, *_), columns = rows.for_trees(columns)
-        threads = 1
-        if not len(y) <= ONE_THREAD_ROWS:
-            threads = -1
-        trees = grow_trees(X, y, weight, self.trees, self.seed, self.leaves, threads)
+        coded, columns = rows.for_trees(columns)
+        trees = grow_trees(
+            coded.X,
+            coded.y,
+            coded.weight,
+            self.trees,
+            self.seed,
+            leaves=self.leaves,
+            threads=1 if len(coded.y) <= ONE_THREAD_ROWS else -1,
+        )
         return rows.make_member(trees, columns), self
 
 
 @dataclass(frozen=True)
 class Given:
-    """A classifier of the user's own."""
+    """A user's own classifier."""
 
     classifier: Any
 
@@ -240,32 +260,31 @@ class Given:
     ) -> tuple[Member, Given]:
         from sklearn.base import clone
 
+        X = rows.X[:, columns.number] * columns.sign
         model = bin_without_weights(clone(self.classifier))
-        model.fit(
-            rows.X[:, columns.number] * columns.sign, rows.y, sample_weight=rows.weight
-        )
+        model.fit(X, rows.y, sample_weight=rows.weight)
         return make_forest(model, columns), self
 
 
 def make_members(ensemble: Any, plan: MembersPlan, seed: int) -> list[Recipe]:
-    """Return the recipes of a plan, those that give most per second first, or the
-    user's own classifiers.
+    """Return the recipes of a plan, ordered by gain per second, or the user's own
+    classifiers.
     """
     if not plan.pools:
         return []
     if not isinstance(ensemble, str):
         return [Given(classifier) for classifier in ensemble]
-    found: list[Recipe] = [Frequencies()]
+    recipes: list[Recipe] = [Frequencies()]
     if plan.rate:
-        found.append(Boosting(plan.rate, seed))
+        recipes.append(Boosting(plan.rate, seed))
     if plan.linear:
-        found.append(Linear())
+        recipes.append(Linear())
     if plan.networks:
         steps = min(NETWORK_STEPS, plan.network_steps)
-        found.append(Networks(plan.networks, seed, plan.network_steps, steps))
+        recipes.append(Networks(plan.networks, seed, plan.network_steps, steps))
     if plan.trees:
-        found.append(Forests(plan.trees, plan.leaves, seed))
-    return found
+        recipes.append(Forests(plan.trees, plan.leaves, seed))
+    return recipes
 
 
 def fit_members(
@@ -281,23 +300,23 @@ def fit_members(
     """
     given = [recipe.classifier for recipe in recipes if isinstance(recipe, Given)]
     columns = choose_columns(table.X, given)
-    rows = MemberRows.of(table)
     for block in blocks:
-        columns.sign[
-            (columns.number >= block.start) & (columns.number < block.stop)
-        ] = 1.0
+        inside = (columns.number >= block.start) & (columns.number < block.stop)
+        columns.sign[inside] = 1.0
+    rows = MemberRows.of(table)
     rows = rows._replace(codes=make_codes(rows, blocks))
-    judges = None
-    if held is not None:
-        judges = MemberRows.of(held)
-    fitted: list[tuple[Member, Recipe]] = []
-    with (
-        warnings.catch_warnings(),
-        limit_openmp() if table.n_rows <= ONE_THREAD_ROWS else nullcontext(),
-    ):
+    judges = None if held is None else MemberRows.of(held)
+    always = 1 if given else ALWAYS
+    is_small = table.n_rows <= ONE_THREAD_ROWS
+
+    members: list[Member] = []
+    known: list[Recipe] = []
+    with warnings.catch_warnings(), limit_openmp() if is_small else nullcontext():
         warnings.simplefilter("ignore")
         for recipe in recipes:
-            if len(fitted) >= (1 if given else ALWAYS) and left() <= 0:
+            if len(members) >= always and left() <= 0:
                 break
-            fitted.append(recipe.fit(rows, columns, judges, left))
-    return [member for member, _ in fitted], [known for _, known in fitted]
+            member, chosen = recipe.fit(rows, columns, judges, left)
+            members.append(member)
+            known.append(chosen)
+    return members, known

@@ -1,7 +1,7 @@
 """Members of a pool that are smooth where trees are not, as plain arrays: logistic
 regression and neural networks.
 
-`fitting.members` and `fitting.networks` train them.
+`pool.members` and `pool.network_training` train them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from cavity.common.namespaces import namespace
 from cavity.pool.tree_ensembles import LEAST
 
 Array = NDArray[np.floating[Any]]
-# spreads at which a cell counts, if it is further from the mean of its column
+# standardised cells are clipped to this distance from the mean of their column
 FARTHEST = 10.0
 
 
 class LinearModel(NamedTuple):
-    """Logistic regression: p = softmax(z A + b)      z = clip((x − shift) scale, ±10)
-    [METHOD 18]
+    """Logistic regression.        [METHOD 18]
+
+    p = softmax(z A + b)      z = clip((x − shift) scale, ±10)
     """
 
     used: NDArray[np.integer[Any]]  # [U], columns
@@ -32,16 +33,15 @@ class LinearModel(NamedTuple):
     bias: Array  # [1 C]
 
     def log_proba(self, X: Any) -> Any:
-        """Return logarithms of the class probabilities, [n C], of rows in an array or a
-        value of an ONNX graph.
-        """
+        """Return log class probabilities, [n C]; X is an array or an ONNX value."""
         return _log_softmax(_standardise(self, X) @ self.slope + self.bias)
 
 
 class Network(NamedTuple):
-    """K networks with two hidden layers each; the mean of their scores counts.
+    """K networks with two hidden layers each; their scores are averaged.
 
-    z = clip((x − shift) scale, ±10)      a = max(z A + a₀, 0)      b = max(a B + b₀, 0)      p = softmax mean_K (b C + c₀)
+    z = clip((x − shift) scale, ±10)      a = max(z A + a₀, 0)      b = max(a B + b₀, 0)
+    p = softmax mean_K (b C + c₀)
     """
 
     used: NDArray[np.integer[Any]]  # [U], columns
@@ -55,22 +55,19 @@ class Network(NamedTuple):
     last_bias: Array  # [K 1 C]
 
     def log_proba(self, X: Any) -> Any:
-        """Return logarithms of the class probabilities, [n C], of rows in an array or a
-        value of an ONNX graph.
-        """
+        """Return log class probabilities, [n C]; X is an array or an ONNX value."""
         xp = namespace(X)
         a = xp.maximum(_standardise(self, X) @ self.first + self.first_bias, 0.0)
         b = xp.maximum(a @ self.second + self.second_bias, 0.0)
-        return _log_softmax((b @ self.last + self.last_bias).sum(0) / len(self.first))
+        scores = b @ self.last + self.last_bias  # [K n C]
+        return _log_softmax(scores.sum(0) / len(self.first))
 
 
 def _standardise(member: LinearModel | Network, X: Any) -> Any:
-    return namespace(X).clip(
-        (X[:, member.used] - member.shift) * member.scale, -FARTHEST, FARTHEST
-    )
+    z = (X[:, member.used] - member.shift) * member.scale
+    return namespace(X).clip(z, -FARTHEST, FARTHEST)
 
 
 def _log_softmax(score: Any) -> Any:
-    return namespace(score).maximum(
-        namespace(score).log_softmax(score), math.log(LEAST)
-    )
+    xp = namespace(score)
+    return xp.maximum(xp.log_softmax(score), math.log(LEAST))

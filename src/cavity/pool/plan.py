@@ -1,6 +1,4 @@
-"""Which classifiers are pooled with the Gaussian process, and how much work each of
-them may take.
-"""
+"""Which classifiers are pooled with the Gaussian process, and how large they may be."""
 
 from __future__ import annotations
 
@@ -13,8 +11,25 @@ class MembersPlan:
 
     pools: bool = False
     linear: bool = False  # class frequencies and logistic regression are members
-    networks: int = 0  # small ones that differ in their starting values
-    network_steps: int = 0  # of each, at most
-    trees: int = 0  # of the forest
-    rate: float = 0.0  # of boosting; 0: it is not a member
-    leaves: int = 0  # most of a tree of the forest; 0: any number
+    networks: int = 0  # number of small networks, which differ in their starting values
+    network_steps: int = 0  # most steps of each
+    trees: int = 0  # trees of the forest
+    rate: float = 0.0  # learning rate of boosting; 0: it is not a member
+    leaves: int = 0  # most leaves per tree of the forest; 0: any number
+    refits: bool = True  # fit members again to all rows
+    why: str = ""  # "given", or the rule
+
+    def describe(self) -> str:
+        """Return the members in words."""
+        if not self.pools:
+            return "none"
+        if not self.linear and not self.trees:
+            return "given classifiers"
+        found = ["class frequencies"]
+        if self.linear:
+            found += ["logistic regression", f"{self.networks} networks"]
+        if self.rate:
+            found.append("boosting")
+        if self.trees:
+            found.append(f"{self.trees} extra trees")
+        return ", ".join(found)

@@ -1,5 +1,6 @@
-"""Tree ensembles of scikit-learn as arrays: the only file that reads its private
-attributes.
+"""Convert tree ensembles of scikit-learn to arrays.
+
+No other file reads private attributes of scikit-learn.
 """
 
 from __future__ import annotations
@@ -20,9 +21,7 @@ from cavity.pool.tree_ensembles import Forest, Nodes
 
 
 def limit_cells(X: Floats) -> Floats:
-    """Return the rows within the range of a float32, in which scikit-learn's forests
-    compare cells.
-    """
+    """Clip cells to the range of float32, in which scikit-learn's forests compare."""
     most = float(np.finfo(np.float32).max)
     if np.abs(X).max(initial=0.0) <= most:
         return X
@@ -30,17 +29,18 @@ def limit_cells(X: Floats) -> Floats:
 
 
 def bin_without_weights(model: Any) -> Any:
-    """Return the classifier; if it is boosting, it bins its columns by quantiles of the
-    rows, whatever these weigh.
+    """Let boosting bin its columns by unweighted quantiles; return the classifier.
 
     scikit-learn sorts a column anew for each of 254 weighted quantiles, which took two
-    thirds of a default fit with class weights. The trees weigh rows as before.
+    thirds of a default fit with class weights. The trees still use the weights.
     """
-    bins = getattr(model, "_bin_data", None)
-    if bins is not None and "sample_weight" in signature(bins).parameters:
-        model._bin_data = lambda X, sample_weight, is_training_data: bins(
-            X, None, is_training_data
-        )
+    bin_data = getattr(model, "_bin_data", None)
+    if bin_data is not None and "sample_weight" in signature(bin_data).parameters:
+
+        def bin_unweighted(X: Any, sample_weight: Any, is_training_data: bool) -> Any:
+            return bin_data(X, None, is_training_data)
+
+        model._bin_data = bin_unweighted
     return model
 
 
@@ -50,32 +50,30 @@ def grow_trees(
     weight: Floats | None,
     n_trees: int,
     seed: int,
+    *,
     leaves: int,
     threads: int,
 ) -> list[Any]:
-    """Grow scikit-learn's ExtraTreesClassifier without its checks: nine tenths of its
-    time on 200 rows, a fifth on 10,000.
+    """Grow the trees of scikit-learn's ExtraTreesClassifier without its checks.
 
-    `leaves`: most of a tree; 0 for any number. `threads`: -1 for one per core.
+    The checks take nine tenths of its time on 200 rows, a fifth on 10,000. `leaves`:
+    maximum per tree, 0 if unlimited. `threads`: -1 for one per core.
     """
     from sklearn.utils.parallel import Parallel, delayed
 
     seeds = np.random.RandomState(seed).randint(2**31 - 1, size=n_trees)
     grow = partial(_grow_tree, np.ascontiguousarray(X, np.float32), y, weight, leaves)
     if threads == 1:  # joblib would take a fifth longer on small tables
-        return list(map(grow, seeds))
-    return list(
-        Parallel(n_jobs=threads, prefer="threads")(
-            delayed(grow)(seed) for seed in seeds
-        )
-    )
+        return [grow(seed) for seed in seeds]
+    parallel = Parallel(n_jobs=threads, prefer="threads")
+    return list(parallel(delayed(grow)(seed) for seed in seeds))
 
 
 def _grow_tree(
     X: NDArray[np.float32], y: Ints, weight: Floats | None, leaves: int, seed: int
 ) -> Any:
-    """Grow an ExtraTreeClassifier by its builder alone; by its public `fit`, which is
-    slower, if the builder has changed.
+    """Grow an ExtraTreeClassifier by its private builder; if that has changed, by its
+    public `fit`, which is slower.
     """
     try:
         from sklearn.tree._criterion import Gini
@@ -86,9 +84,9 @@ def _grow_tree(
         deepest = np.iinfo(np.int32).max
         tree = Tree(X.shape[1], classes, 1)
         columns = max(1, int(np.sqrt(X.shape[1])))
-        splitter = RandomSplitter(
-            Gini(1, classes), columns, 1, 0.0, np.random.RandomState(seed), None
-        )
+        gini = Gini(1, classes)
+        random = np.random.RandomState(seed)
+        splitter = RandomSplitter(gini, columns, 1, 0.0, random, None)
         if 0 < leaves < len(y):
             builder = BestFirstTreeBuilder(splitter, 2, 1, 0.0, deepest, leaves, 0.0)
         else:
@@ -103,44 +101,42 @@ def _grow_tree(
 
 
 class TreeColumns(NamedTuple):
-    """Columns that trees are fitted to, each times a sign: X and −X make the same
-    trees.
-    """
+    """Columns for trees, each times a sign, so that X and −X yield the same trees."""
 
     number: Ints
     sign: Floats
 
     @classmethod
     def first(cls, n: int) -> TreeColumns:
-        """Return the first n columns, none turned."""
+        """Return the first n columns, with their own signs."""
         return cls(np.arange(n), np.ones(n))
 
 
 def choose_columns(X: Floats, members: Sequence[Any]) -> TreeColumns:
-    """Return the columns for trees: those that vary, in an order of their own, or all
-    if a member has constraints by number.
+    """Choose the columns that vary, in an order that does not depend on theirs.
+
+    All columns in their order if a member has constraints by column number.
     """
-    limits = (
-        getattr(m, name, None)
-        for m in members
-        for name in ("monotonic_cst", "interaction_cst")
-    )
-    if any(limit is not None for limit in limits):
-        return TreeColumns.first(X.shape[1])
-    distinct = X[np.unique(hash_rows(X), return_index=True)[1]]
+    every = TreeColumns.first(X.shape[1])
+    for member in members:
+        for name in ("monotonic_cst", "interaction_cst"):
+            if getattr(member, name, None) is not None:
+                return every
+    _, first = np.unique(hash_rows(X), return_index=True)
+    distinct = X[first]
     sign = find_signs(distinct)
-    found = order_columns(distinct * sign)
-    if len(found):
-        return TreeColumns(found, sign[found])
-    return TreeColumns.first(X.shape[1])
+    varying = order_columns(distinct * sign)
+    if len(varying):
+        return TreeColumns(varying, sign[varying])
+    return every
 
 
 def make_forest(
     model: Any, columns: TreeColumns | None = None, rounds: int | None = None
 ) -> Forest:
-    """Return the arrays of trees fitted to these columns, of so many `rounds` or all.
+    """Convert trees fitted to these columns to arrays: the first `rounds`, or all.
 
-    Raises BadOption for other classifiers.
+    Raise BadOption for other classifiers.
     """
     from sklearn.ensemble import HistGradientBoostingClassifier
 
@@ -152,51 +148,71 @@ def make_forest(
     if not all(hasattr(tree, "tree_") for tree in trees):
         raise BadOption(
             f"{type(model).__name__} cannot be stored as arrays: use "
-            f"HistGradientBoostingClassifier, ExtraTreesClassifier, "
+            "HistGradientBoostingClassifier, ExtraTreesClassifier, "
             "RandomForestClassifier or DecisionTreeClassifier."
         )
     return join_trees([tree.tree_ for tree in trees], columns)
 
 
 def join_trees(trees: list[Any], columns: TreeColumns) -> Forest:
-    """Return the arrays of a forest's trees, with the frequencies of the classes in
-    their leaves.
-    """
-    each = [
-        (t.feature, t.threshold, t.children_left, t.children_right, t.children_left < 0)
-        for t in trees
-    ]
-    value = np.concatenate([tree.value[tree.children_left < 0, 0] for tree in trees])
-    nodes = _join_nodes(
-        each, np.asarray(value / value.sum(1, keepdims=True), np.float32), columns
+    """Convert the trees of a forest, with class frequencies in their leaves."""
+
+    def join(name: str) -> NDArray[Any]:
+        return np.concatenate([getattr(tree, name) for tree in trees])
+
+    count = np.concatenate([tree.value[tree.children_left < 0, 0] for tree in trees])
+    frequency = np.asarray(count / count.sum(1, keepdims=True), np.float32)
+    left = join("children_left")
+    splits = _Splits(
+        join("feature"), join("threshold"), left, join("children_right"), left < 0
     )
-    return nodes.make_forest(
-        np.zeros(len(trees), np.int32), np.zeros(value.shape[1]), boosted=False
-    )
+    sizes = [tree.node_count for tree in trees]
+    column = np.zeros(len(trees), np.int32)
+    start = np.zeros(count.shape[1])
+    nodes = _number_nodes(splits, sizes, frequency, columns)
+    return nodes.make_forest(column, start, boosted=False)
 
 
-def _join_nodes(trees: list[Any], value: NDArray[Any], columns: TreeColumns) -> Nodes:
-    """Number the nodes of all trees: features, thresholds, left and right children,
-    which are leaves; `value` is of the leaves.
+class _Splits(NamedTuple):
+    """Nodes of all trees, [nodes] each; children are numbered within their tree."""
+
+    feature: NDArray[Any]
+    threshold: NDArray[Any]
+    left: NDArray[Any]
+    right: NDArray[Any]
+    is_leaf: NDArray[np.bool_]
+
+
+def _number_nodes(
+    splits: _Splits, sizes: list[int], value: NDArray[Any], columns: TreeColumns
+) -> Nodes:
+    """Number the nodes of all trees one after the other.
+
+    `sizes`: number of nodes per tree; `value`: of the leaves.
     """
-    root = np.cumsum([0, *(len(tree[0]) for tree in trees)])
-    feature, threshold, left, right, is_leaf = (
-        np.concatenate(part) for part in zip(*trees, strict=True)
-    )
-    is_leaf = is_leaf.astype(bool)
-    own = np.arange(root[-1])
-    first = np.repeat(root[:-1], np.diff(root))
-    left, right = (np.where(is_leaf, own, first + child) for child in (left, right))
-    feature = np.where(is_leaf, 0, feature)
+    ends = np.cumsum(sizes)
+    root = ends - sizes
+    offset = np.repeat(root, sizes)
+    own = np.arange(ends[-1])
+    left = np.where(splits.is_leaf, own, offset + splits.left)
+    right = np.where(splits.is_leaf, own, offset + splits.right)
+    feature = np.where(splits.is_leaf, 0, splits.feature)
     turned = columns.sign[feature] < 0  # −x ≤ t goes left: x < −t goes right
-    threshold = np.where(turned, np.nextafter(-threshold, -np.inf), threshold)
-    left, right = np.where(turned, right, left), np.where(turned, left, right)
-    return Nodes(columns.number[feature], threshold, left, right, value, root[:-1])
+    mirrored = np.nextafter(-splits.threshold, -np.inf)
+    return Nodes(
+        columns.number[feature],
+        np.where(turned, mirrored, splits.threshold),
+        np.where(turned, right, left),
+        np.where(turned, left, right),
+        value,
+        root,
+    )
 
 
 def _read_boosting(model: Any, columns: TreeColumns, rounds: int | None) -> Forest:
-    """Read the trees of boosting, which scikit-learn keeps in private attributes, and
-    check one prediction.
+    """Read the trees of boosting from private attributes of scikit-learn.
+
+    A prediction is checked, because other versions may store trees differently.
     """
     if np.any(model.is_categorical_):  # None without categories
         raise BadOption(
@@ -204,37 +220,40 @@ def _read_boosting(model: Any, columns: TreeColumns, rounds: int | None) -> Fore
             "as arrays: leave categorical_features out."
         )
     try:
-        forest = _from_boosting(model, columns, None)
+        forest = _convert_boosting(model, columns, None)
         row = np.zeros((1, 1 + columns.number.max()))
         expected = model.predict_proba(row[:, columns.number])
         same = np.allclose(np.exp(forest.log_proba(row)), expected, atol=1e-4)
-        if rounds is None:
-            forest = forest
-        else:
-            forest = _from_boosting(model, columns, rounds)
+        if rounds is not None:
+            forest = _convert_boosting(model, columns, rounds)
     except (AttributeError, LookupError, TypeError, ValueError):
         same = False
     if not same:
         raise BadOption(
-            f"the trees of HistGradientBoostingClassifier of scikit-learn "
-            f"{version('scikit-learn')} cannot be read: install "
-            "scikit-learn 1.6 to 1.9, update cavity, or use "
-            "ensemble=ExtraTreesClassifier(200)."
+            "the trees of HistGradientBoostingClassifier of scikit-learn "
+            f"{version('scikit-learn')} cannot be read: install scikit-learn 1.6 to "
+            "1.9, update cavity, or use ensemble=ExtraTreesClassifier(200)."
         )
     return forest
 
 
-def _from_boosting(model: Any, columns: TreeColumns, rounds: int | None) -> Forest:
-    predictors = [
-        (k, tree.nodes)
-        for stage in model._predictors[:rounds]
-        for k, tree in enumerate(stage)
-    ]
-    names = ("feature_idx", "num_threshold", "left", "right", "is_leaf")
-    each = [tuple(nodes[name] for name in names) for _, nodes in predictors]
-    value = np.concatenate(
-        [nodes["value"][nodes["is_leaf"].astype(bool), None] for _, nodes in predictors]
+def _convert_boosting(model: Any, columns: TreeColumns, rounds: int | None) -> Forest:
+    trees = []
+    column = []
+    for stage in model._predictors[:rounds]:
+        for k, predictor in enumerate(stage):
+            trees.append(predictor.nodes)
+            column.append(k)
+    nodes = np.concatenate(trees)
+    is_leaf = nodes["is_leaf"].astype(bool)
+    splits = _Splits(
+        nodes["feature_idx"],
+        nodes["num_threshold"],
+        nodes["left"],
+        nodes["right"],
+        is_leaf,
     )
-    column = np.array([k for k, _ in predictors], np.int32)
+    sizes = [len(tree) for tree in trees]
+    numbered = _number_nodes(splits, sizes, nodes["value"][is_leaf, None], columns)
     start = np.asarray(model._baseline_prediction, np.float64).reshape(-1)
-    return _join_nodes(each, value, columns).make_forest(column, start, boosted=True)
+    return numbered.make_forest(np.array(column, np.int32), start, boosted=True)

@@ -1,7 +1,6 @@
-"""Tree ensembles as plain arrays: what a model keeps of scikit-learn's trees, so that
-files hold numbers and no code.
+"""Tree ensembles as plain arrays, so that model files hold numbers and no code.
 
-`fitting.sklearn_trees` makes them.
+`pool.sklearn_trees` converts the trees of scikit-learn.
 """
 
 from __future__ import annotations
@@ -15,37 +14,39 @@ from numpy.typing import NDArray
 from cavity.common.types import Floats
 
 Index = NDArray[np.integer[Any]]
+Bytes = NDArray[np.uint8]
+Leaves = Callable[[NDArray[Any]], Index]  # cells [D n] → rows of `Forest.value`
+
 LEAST = 1e-6  # smallest probability that a member of a pool gives to a class
-ROWS = 1 << 9  # of a block at most: their cells stay in the cache
-# pairs of a row and a tree whose leaves are sought at a time: their arrays stay in the
-# cache, too
+ROWS = 1 << 9  # rows per block: their cells stay in the cache
+# pairs of a row and a tree that are walked together: their arrays stay in the cache, too
 PAIRS = 1 << 15
-VALUES = 1 << 20  # numbers of leaves that are summed at a time
+VALUES = 1 << 20  # numbers at leaves that are summed together
 STEPS = 4  # levels that are walked before pairs at a leaf are left out
 SMALL = 1 << 8  # nodes of a tree, and thresholds of a feature, that a byte can number
-CLIMBED = 1 << 8  # rows that climb at a time
-CLIMBED_NODES = 1 << 13  # the nodes of so many trees stay in the cache with them
-MOST_NODES = 1 << 18  # of all small trees: CLIMBED rows then take 64 MB
-FEW = 128  # rows up to which walking down is faster than looking at all nodes
-
+CLIMBED = 1 << 8  # rows that climb together
+CLIMBED_NODES = 1 << 13  # this number of nodes stays in the cache with these rows
+MOST_NODES = 1 << 18  # in all small trees: CLIMBED rows then take 64 MB
+FEW = 128  # up to this number of rows, walking down is faster than climbing
 
 NO_CODES: Any = np.empty(0)
 
 
 def add_codes(X: Any, block: Index, code: Floats) -> Any:
-    """Return rows, an array or a value of an ONNX graph, with a code at the first
-    feature of each category: see `Forest`.
+    """Return rows with a code at the first feature of each category: see `Forest`.
+
+    X is an array or a value of an ONNX graph.
     """
     own = np.arange(len(code))
     if not isinstance(X, np.ndarray):
         codes = np.zeros((len(code), len(code)))
         codes[own, block] = code
         return X @ codes
-    found = X.copy()
+    coded = X.copy()
     for first in np.unique(block[block != own]):
-        of = np.flatnonzero(block == first)
-        found[:, first] = X[:, of] @ code[of]
-    return found
+        levels = np.flatnonzero(block == first)
+        coded[:, first] = X[:, levels] @ code[levels]
+    return coded
 
 
 class Forest(NamedTuple):
@@ -64,64 +65,62 @@ class Forest(NamedTuple):
     # [trees], where a tree with K = 1 adds its number; 0 if K = C
     column: NDArray[np.int32]
     start: Floats  # [C], or [1] for two classes with one score
-    # scores of a softmax; otherwise frequencies, whose mean over the trees counts
+    # whether values are scores of a softmax; otherwise they are frequencies, which are
+    # averaged over the trees
     boosted: bool
-    # [D] or empty: the levels of a category are features of their own, but trees split
-    # one column with a code for each level, which is the first of these features the
-    # first feature of each feature's category, or the feature itself
+    # [D] or empty: the levels of a category are separate features, but trees split one
+    # column with a code for each level. `block` is the first feature of each feature's
+    # category, where that column stands, or the feature itself
     block: Index = NO_CODES
     code: Floats = NO_CODES  # 1 for other features
 
     def add_codes(self, X: Any) -> Any:
-        """Return rows, an array or a value of an ONNX graph, with the codes of
-        categories.
-        """
+        """Return rows, an array or an ONNX value, with the codes of categories."""
         if len(self.code):
             return add_codes(X, self.block, self.code)
         return X
 
     def log_proba(self, X: Floats) -> Floats:
-        """Return logarithms of the class probabilities, [n C]."""
+        """Return log class probabilities, [n C]."""
         X = self.add_codes(X)
         # scikit-learn's forests compare cells in float32, its boosting in float64
         with np.errstate(over="ignore"):  # cells beyond float32 are infinite
             X = X.astype(self.threshold.dtype)
-        find = None
+        if not len(X):
+            return np.empty((0, max(2, len(self.start))))
+
+        find_leaves: Leaves = self._descend
         if len(X) > FEW:
-            find = self._make_climber()
-        blocks = (slice(i, i + ROWS) for i in range(0, len(X), ROWS))
-        parts = [
-            self._find_logs((find or self._descend)(np.ascontiguousarray(X[i].T)))
-            for i in blocks
-        ]
-        if parts:
-            return np.concatenate(parts)
-        return np.empty((0, max(2, len(self.start))))
+            find_leaves = self._make_climber() or self._descend
+        logs = []
+        for first in range(0, len(X), ROWS):
+            cells = np.ascontiguousarray(X[first : first + ROWS].T)
+            logs.append(self._find_logs(find_leaves(cells)))
+        return np.concatenate(logs)
 
     def _sizes(self) -> Index:
         """Return the number of nodes of each tree."""
         return np.diff(self.root, append=len(self.child))
 
     def _descend(self, cells: NDArray[Any]) -> Index:
-        """Return the row of `value` that rows with these cells [D n] get, [trees n]:
-        all rows in some of the trees at a time.
+        """Walk rows with cells [D n] down the trees; return rows of `value`, [trees n].
+
+        All rows walk together through some of the trees.
         """
         n = cells.shape[1]
-        trees = len(self.root)
-        most = max(1, PAIRS // n)
-        found = np.empty((trees, n), np.int32)
-        for first in range(0, trees, most):
-            root = self.root[first : first + most].astype(np.intp)
-            row = None
-            if n > 1:
-                row = np.tile(np.arange(n), len(root))
+        size = max(1, PAIRS // n)
+        found = np.empty((len(self.root), n), np.int32)
+        for first in range(0, len(self.root), size):
+            root = self.root[first : first + size].astype(np.intp)
+            row = np.tile(np.arange(n), len(root)) if n > 1 else None
             leaves = self._walk(root.repeat(n), row, cells)
-            found[first : first + most] = self.leaf.take(leaves).reshape(-1, n)
+            found[first : first + size] = self.leaf.take(leaves).reshape(-1, n)
         return found
 
     def _walk(self, at: Index, row: Index | None, cells: NDArray[Any]) -> Index:
-        """Return the leaves below the nodes `at`; `row` numbers the row of each, None
-        if there is one row.
+        """Return the leaves below the nodes `at`.
+
+        `row`: number of the row at each node; None if there is one row.
         """
         n = cells.shape[1]
         flat = cells.reshape(-1)
@@ -140,26 +139,27 @@ class Forest(NamedTuple):
                 at[moved] = self._walk(at[moved], row[moved], cells)
                 return at
 
-    def _make_climber(self) -> Callable[[NDArray[Any]], Index] | None:
-        """Return what `_descend` does, for small trees: from the deepest nodes up, each
-        takes over the leaf of one of its children.
+    def _make_climber(self) -> Leaves | None:
+        """Return a function like `_descend` that is faster for small trees.
 
-        A byte per node and row, the number of that leaf in its tree, and cells as the
-        numbers of thresholds below them: a CPU computes dozens of bytes at a time. None
-        if a byte is not enough.
+        From the deepest nodes up, each node takes over the leaf of one of its children.
+        A byte per node and row numbers that leaf in its tree; another replaces a cell
+        by the number of thresholds below it. A CPU computes dozens of bytes at a time.
+        None if a byte is too small.
         """
         if len(self.child) > MOST_NODES or self._sizes().max() > SMALL:
             return None
         edges, rank = self._rank_thresholds()
-        if max(map(len, edges.values()), default=0) >= SMALL:
+        if any(len(thresholds) >= SMALL for thresholds in edges.values()):
             return None
-        start = np.flatnonzero(np.diff(self.root // CLIMBED_NODES, prepend=-1))
-        root = self.root[:, None].astype(np.intp)
+        is_first = np.diff(self.root // CLIMBED_NODES, prepend=-1) > 0
         groups = [
-            self._arrange_levels(some, rank) for some in np.split(self.root, start[1:])
+            self._arrange_levels(roots, rank)
+            for roots in np.split(self.root, np.flatnonzero(is_first)[1:])
         ]
-        most = max(len(level.inner) for levels in groups for level in levels)
-        scratch = np.empty((3, most, CLIMBED), np.uint8)
+        widest = max(len(level.inner) for levels in groups for level in levels)
+        scratch = np.empty((3, widest, CLIMBED), np.uint8)
+        root = self.root[:, None].astype(np.intp)
 
         def climb(cells: NDArray[Any]) -> Index:
             found = np.empty((len(self.root), cells.shape[1]), self.leaf.dtype)
@@ -168,28 +168,26 @@ class Forest(NamedTuple):
                 code = np.empty(cells[:, some].shape, np.uint8)
                 for feature, thresholds in edges.items():
                     code[feature] = thresholds.searchsorted(cells[feature, some])
-                number = np.concatenate(
-                    [_climb(levels, code, scratch) for levels in groups]
-                )
-                found[:, some] = self.leaf.take(root + number)
+                numbers = [_climb(levels, code, scratch) for levels in groups]
+                found[:, some] = self.leaf.take(root + np.concatenate(numbers))
             return found
 
         return climb
 
     def _rank_thresholds(self) -> tuple[dict[int, NDArray[Any]], Index]:
-        """Return the distinct thresholds of each feature that splits, and the place of
-        each node's among them, [nodes].
+        """Return the distinct thresholds of each feature that splits, and the rank of
+        each node's threshold among them, [nodes].
         """
-        rank = np.zeros(len(self.child), np.int64)
-        edges = {}
         inner = np.flatnonzero(self.child != np.arange(len(self.child)))
         inner = inner[np.argsort(self.feature[inner], kind="stable")]
         features, start = np.unique(self.feature[inner], return_index=True)
-        for feature, of in zip(
-            features.tolist(), np.split(inner, start[1:]), strict=len(features) > 0
-        ):
-            edges[feature], rank[of] = np.unique(
-                self.threshold[of], return_inverse=True
+        ends = np.append(start[1:], len(inner))
+        rank = np.zeros(len(self.child), np.int64)
+        edges = {}
+        for feature, first, last in zip(features.tolist(), start, ends, strict=False):
+            nodes = inner[first:last]
+            edges[feature], rank[nodes] = np.unique(
+                self.threshold[nodes], return_inverse=True
             )
         return edges, rank
 
@@ -200,8 +198,8 @@ class Forest(NamedTuple):
         levels: list[Level] = []
         own = np.arange(len(self.child)) - np.repeat(self.root, self._sizes())
         while not levels or len(levels[-1].inner):
-            inner = np.flatnonzero(self.child[at] != at)
             number = np.repeat(own[at, None].astype(np.uint8), CLIMBED, 1)
+            inner = np.flatnonzero(self.child[at] != at)
             at = at[inner]
             feature = self.feature[at].astype(np.intp)
             order = rank[at, None].astype(np.uint8)
@@ -219,14 +217,17 @@ class Forest(NamedTuple):
         return _normalised(np.exp(scores))
 
     def _sum_frequencies(self, leaves: Index) -> Floats:
-        """Return the sum over trees, in their order: its last bits do not depend on the
-        other rows, [n C].
+        """Return the sum over trees, [n C].
+
+        Trees are added in their order, so that the last bits do not depend on other
+        rows.
         """
         size = max(1, VALUES // (len(leaves) * self.value.shape[1]))
-        some = (leaves[:, i : i + size] for i in range(0, leaves.shape[1], size))
-        return np.concatenate(
-            [self.value.take(part, 0).astype(np.float64).sum(0) for part in some]
-        )
+        sums = []
+        for first in range(0, leaves.shape[1], size):
+            value = self.value.take(leaves[:, first : first + size], 0)
+            sums.append(value.astype(np.float64).sum(0))
+        return np.concatenate(sums)
 
     def _sum_scores(self, leaves: Index) -> Floats:
         """Return the sum over the trees of each column, in their order, [n C] or [n 1]."""
@@ -235,10 +236,10 @@ class Forest(NamedTuple):
         value = self.value[:, 0].astype(np.float64)
         total = np.empty((leaves.shape[1], C))
         for first in range(0, len(total), size):
-            some = leaves[:, first : first + size]
-            n = some.shape[1]
+            scores = value.take(leaves[:, first : first + size])
+            n = scores.shape[1]
             cell = self.column[:, None] + C * np.arange(n)
-            sums = np.bincount(cell.reshape(-1), value.take(some).reshape(-1), n * C)
+            sums = np.bincount(cell.reshape(-1), scores.reshape(-1), n * C)
             total[first : first + size] = sums.reshape(n, C)
         return total
 
@@ -246,17 +247,15 @@ class Forest(NamedTuple):
 class Level(NamedTuple):
     """Nodes at one depth of some trees."""
 
-    inner: Index  # places of those that split
-    feature: Index  # of these
-    rank: NDArray[np.uint8]  # [inner 1], of their thresholds
-    # [nodes CLIMBED], of the leaf at which rows end: constant at leaves
-    number: NDArray[np.uint8]
+    inner: Index  # places of the nodes that split
+    feature: Index  # [inner]
+    rank: Bytes  # [inner 1], of the threshold
+    # [nodes CLIMBED], number of the leaf at which rows end: constant at leaves
+    number: Bytes
 
 
-def _climb(
-    levels: list[Level], code: NDArray[np.uint8], scratch: NDArray[np.uint8]
-) -> NDArray[np.uint8]:
-    """Return the numbers of the leaves, [trees n], of rows with these codes [D n].
+def _climb(levels: list[Level], code: Bytes, scratch: Bytes) -> Bytes:
+    """Return the numbers of the leaves [trees n] of rows with codes [D n].
 
     The next call overwrites them.
     """
@@ -266,8 +265,8 @@ def _climb(
         k = len(level.inner)
         left = number[:k]
         right = number[k:]
-        (step, cell, below) = scratch[:, :k, :n]
-        # other modes take memory
+        step, cell, below = scratch[:, :k, :n]
+        # mode: the others take memory
         np.take(code, level.feature, 0, out=cell, mode="clip")
         np.greater(cell, level.rank, out=below.view(np.bool_))
         np.subtract(right, left, out=step)
@@ -284,8 +283,9 @@ def _normalised(p: Floats) -> Floats:
 
 
 class Nodes(NamedTuple):
-    """The nodes of all trees, with both children; a leaf is its own child, and children
-    come after their parent.
+    """The nodes of all trees, with both children.
+
+    A leaf is its own child, and children come after their parent.
     """
 
     feature: NDArray[Any]  # [nodes]
@@ -298,79 +298,84 @@ class Nodes(NamedTuple):
     def make_forest(
         self, column: NDArray[np.int32], start: Floats, boosted: bool
     ) -> Forest:
-        """Return the trees with children as neighbours, and equal leaves once."""
+        """Place children next to each other, and store equal leaves once."""
         node, child, root = self._arrange()
         is_leaf = child == np.arange(len(child))
         threshold = np.where(is_leaf, np.inf, self.threshold[node])
-        # of a leaf among the leaves
+        if not boosted:
+            threshold = _round_down(threshold)
+        # number of each leaf among the leaves
         number = np.cumsum(self.left == np.arange(len(self.left))) - 1
-        place, value = _find_distinct(
-            self.value[number[node[is_leaf]]].astype(np.float32, copy=False)
-        )
+        value = self.value[number[node[is_leaf]]].astype(np.float32, copy=False)
+        place, distinct = _find_distinct(value)
         leaf = np.zeros(len(node), np.int64)
         leaf[is_leaf] = place
-        threshold = threshold if boosted else _round_down(threshold)
-        feature = np.where(is_leaf, 0, self.feature[node])
         return Forest(
-            _shrink(feature),
-            threshold,
-            child,
-            _shrink(leaf),
-            value,
-            root,
-            column,
-            start,
-            boosted,
+            feature=_shrink(np.where(is_leaf, 0, self.feature[node])),
+            threshold=threshold,
+            child=child,
+            leaf=_shrink(leaf),
+            value=distinct,
+            root=root,
+            column=column,
+            start=start,
+            boosted=boosted,
         )
 
     def _arrange(self) -> tuple[NDArray[np.intp], NDArray[np.int32], NDArray[np.int32]]:
-        """Return the nodes in their new order, the left child of each there, and the
-        roots: a tree's nodes follow its root.
+        """Return the nodes in their new order, their left children and the roots.
+
+        The nodes of a tree follow its root.
         """
         inner = np.flatnonzero(self.left != np.arange(len(self.left)))
         trees = len(self.root)
         pairs = np.stack([self.left[inner], self.right[inner]], 1)
-        tree = np.searchsorted(self.root, inner, side="right") - 1
-        order = np.argsort(
-            np.concatenate([np.arange(trees), np.repeat(tree, 2)]), kind="stable"
-        )
-        node = np.concatenate([self.root, pairs.reshape(-1)]).astype(np.intp)[order]
+        nodes = np.concatenate([self.root, pairs.reshape(-1)]).astype(np.intp)
+        tree_of_pair = np.searchsorted(self.root, inner, side="right") - 1
+        tree = np.concatenate([np.arange(trees), np.repeat(tree_of_pair, 2)])
+        order = np.argsort(tree, kind="stable")
+        node = nodes[order]
         place = np.empty(len(node), np.int32)
         place[order] = np.arange(len(node))
         child = np.arange(len(node), dtype=np.int32)
         parents = np.flatnonzero(self.left[node] != node)
-        child[parents] = place[trees + 2 * np.searchsorted(inner, node[parents])]
+        pair = np.searchsorted(inner, node[parents])
+        child[parents] = place[trees + 2 * pair]
         return node, child, place[:trees]
 
 
 def _find_distinct(
     value: NDArray[np.float32],
 ) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-    """Return each row's index in the distinct rows, and these."""
+    """Return the index of each row among the distinct rows, and the distinct rows.
+
+    Rows are sorted by a random projection, which is faster than sorting whole rows. If
+    two distinct rows coincide there, all rows are returned.
+    """
     draw = np.random.default_rng(0).random(value.shape[1])
     size = max(1, VALUES // value.shape[1])
     blocks = [slice(i, i + size) for i in range(0, len(value), size)]
-    key = np.concatenate(
-        [(value[block] * draw).sum(1) for block in blocks]
-    )  # faster to sort than rows
+    key = np.concatenate([(value[block] * draw).sum(1) for block in blocks])
     _, first, place = np.unique(key, return_index=True, return_inverse=True)
-    found = value[first]
-    same = all(np.array_equal(found[place[block]], value[block]) for block in blocks)
-    if same:
-        return (place, found)
-    return (np.arange(len(value)), value)
+    distinct = value[first]
+    if all(np.array_equal(distinct[place[block]], value[block]) for block in blocks):
+        return place, distinct
+    return np.arange(len(value)), value
 
 
 def _round_down(threshold: Floats) -> NDArray[np.float32]:
     """Return the largest float32 up to each threshold: the same float32 cells are at
     most this.
     """
-    found = threshold.astype(np.float32)
-    return np.where(found > threshold, np.nextafter(found, np.float32(-np.inf)), found)
+    nearest = threshold.astype(np.float32)
+    below = np.nextafter(nearest, np.float32(-np.inf))
+    return np.where(nearest > threshold, below, nearest)
 
 
 def _shrink(index: Index) -> Index:
-    kinds = (np.uint8, np.int16, np.int32)
-    return index.astype(
-        next(kind for kind in kinds if index.max(initial=0) <= np.iinfo(kind).max)
-    )
+    """Return the numbers in the smallest type that holds them."""
+    largest = index.max(initial=0)
+    for kind in (np.uint8, np.int16):
+        if largest <= np.iinfo(kind).max:
+            return index.astype(kind)
+    return index.astype(np.int32)

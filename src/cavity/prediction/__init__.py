@@ -1,1 +1,1 @@
-"""From a fitted model and new rows to probabilities, moments and uncertainty."""
+"""Prediction: a fitted model, and probabilities, moments and uncertainty of rows."""

@@ -1,4 +1,4 @@
-"""Predict rows block by block: from memory, or from a source that is never read whole."""
+"""Predict rows block by block, from memory or from a source that is read in pieces."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cavity.tables.pieces import Piece, Source, check_pieces, describe_place, re
 from cavity.tables.validation import Features, Prepared, check_rows, warn_notes
 
 Results = TypeVar("Results", bound=tuple[Any, ...])
-BLOCK_BYTES = 32 << 20  # of the rows of a block; a few blocks are in flight at a time
+BLOCK_BYTES = 32 << 20  # largest block of rows; a few blocks are in flight at a time
 
 
 def predict_blocks(
@@ -31,75 +31,80 @@ def predict_blocks(
     X: Any,
     predict: Callable[[FittedModel, Floats], Results],
 ) -> Results:
-    """Join what `predict` returns for the model and each block of X, as arrays; only
-    one block is in memory.
+    """Call `predict` with the model and each block of X; return the joined arrays.
+
+    Only one block is in memory at a time.
     """
     size = _block_size(model, features)
-    table = _find_plain(X, features)
-    source = None
-    if table is None:
-        source = _find_unlabelled(X, features)
-    if source is None:
-        if table is None:
-            table = check_rows(X, features, lambda: as_array(model.center))
-        parts = [
-            predict(model, table[start : start + size])
-            for start in range(0, len(table), size)
-        ]
-    else:
-        blocks = (
-            np.ascontiguousarray(p.X, dtype=np.float64)
-            for p in _read_pieces(source, features, size)
-        )
-        parts = [predict(model, rows) for rows in blocks]
-        warn_notes(getattr(source, "notes", None) or Counter())
+    parts = [predict(model, rows) for rows in _read_blocks(model, features, X, size)]
     if len(parts) == 1:
         return parts[0]
     joined: Any = tuple(map(np.concatenate, zip(*parts, strict=True)))
     return joined
 
 
+def _read_blocks(
+    model: FittedModel, features: Features, X: Any, size: int
+) -> Iterator[Floats]:
+    """Yield checked rows, `size` at a time."""
+    table = _find_plain(X, features)
+    source = None
+    if table is None:
+        source = _find_unlabelled(X, features)
+    if source is not None:
+        for piece in _read_pieces(source, features, size):
+            yield np.ascontiguousarray(piece.X, dtype=np.float64)
+        _warn_of_notes(source)
+        return
+
+    if table is None:
+        table = check_rows(X, features, lambda: as_array(model.center))
+    for start in range(0, len(table), size):
+        yield table[start : start + size]
+
+
 def accuracy(
     model: FittedModel, features: Features, source: Source, classes: NDArray[Any]
 ) -> float:
-    """Return the weighted share of a source's rows whose label is predicted."""
+    """Return the weighted share of rows whose label is predicted."""
     right = total = 0.0
     for piece in _read_pieces(source, features, _block_size(model, features)):
         _check_comparable(piece, classes)
-        if piece.weight is None:
-            weight = np.ones(len(piece.y))
-        else:
-            weight = piece.weight
+        weight = np.ones(len(piece.y)) if piece.weight is None else piece.weight
         (labels,) = predict_labels(model, piece.X, classes)
         right += float(weight[labels == piece.y].sum())
         total += float(weight.sum())
-    warn_notes(getattr(source, "notes", None) or Counter())
+    _warn_of_notes(source)
     return right / total
 
 
+def _warn_of_notes(source: Source) -> None:
+    """Warn about what a source noted while it was read."""
+    warn_notes(getattr(source, "notes", None) or Counter())
+
+
 def _block_size(model: FittedModel, features: Features) -> int:
-    """Return the rows of a block: the same for every container, so that the last bits
-    are the same, too.
-    """
+    """Return the rows per block, the same for every container: so are the last bits."""
     return max(1, min(rows_per_block(model), BLOCK_BYTES // (8 * features.n)))
 
 
 def _check_comparable(piece: Piece, classes: NDArray[Any]) -> None:
-    """Numbers with numbers, text with text: 1 never equals "1"."""
-    kinds = [a.dtype.kind in "biuf" for a in (np.asarray(piece.y), classes)]
-    if kinds[0] != kinds[1]:
+    """Raise BadInput if labels are numbers and classes text: 1 never equals "1"."""
+    are_numbers = np.asarray(piece.y).dtype.kind in "biuf"
+    if are_numbers != (classes.dtype.kind in "biuf"):
         label = piece.y.tolist()[0]
         known = classes.tolist()[0]
         raise BadInput(
-            f"{describe_place(piece)}: labels such as {label!r}, where the model knows "
-            f"labels such as {known!r}: is it the right "
-            "column? If it is, write it with the type that the training rows had."
+            f"{describe_place(piece)}: labels such as {label!r}, but the model knows "
+            f"labels such as {known!r}: is it the right column? If it is, give it the "
+            "type that the training rows had."
         )
 
 
 def _find_plain(X: Any, features: Features) -> Floats | None:
-    """Return a finite table as `check_rows` would, None if X is something else: a
-    served row should not wait for all checks.
+    """Return X if it is a finite array that `check_rows` would return, else None.
+
+    It saves the checks, which take long for a single served row.
     """
     if isinstance(X, Prepared):
         X = X.X
@@ -119,29 +124,29 @@ def _find_plain(X: Any, features: Features) -> Floats | None:
 
 
 def _find_unlabelled(X: Any, features: Features) -> Source | None:
-    """Return the source that X names, with or without labels; None for a table in
-    memory.
-    """
+    """Return the source that X names, with or without labels; None for a table."""
     if is_sparse(X) and features.preparation is None:
         return Arrays(X, np.broadcast_to(0, X.shape[:1]))
     if hasattr(type(X), "pieces"):
         return X
     if sources.is_files(X):
         return Arrow(X, model=features, labelled=False)
-    if sources.is_batches(X) and (
-        isinstance(X, list | tuple) or not isinstance(X, Sequence)
-    ):
-        # a table alone gets labels that nobody reads
-        pairs = (
-            (b, np.zeros(len(b))) if hasattr(b, "shape") else b
-            for b in (X() if callable(X) else X)
-        )
+    is_other_sequence = isinstance(X, Sequence) and not isinstance(X, list | tuple)
+    if sources.is_batches(X) and not is_other_sequence:
+        pairs = map(_with_labels, X() if callable(X) else X)
         return Batches(lambda: pairs)
     return None
 
 
+def _with_labels(batch: Any) -> Any:
+    """Return a batch with labels: unused ones if it is a table alone."""
+    if hasattr(batch, "shape"):
+        return batch, np.zeros(len(batch))
+    return batch
+
+
 def _read_pieces(source: Source, features: Features, size: int) -> Iterator[Piece]:
-    """Yield the source in checked blocks, read ahead."""
+    """Yield the rows of a source in checked blocks, read ahead."""
     found = False
     checked = check_pieces(_check_width(source.pieces(size), features), features.names)
     for piece in prefetch(regroup(checked, size)):
@@ -152,12 +157,13 @@ def _read_pieces(source: Source, features: Features, size: int) -> Iterator[Piec
 
 
 def _check_width(pieces: Iterator[Piece], features: Features) -> Iterator[Piece]:
+    """Yield the pieces that have rows; raise BadInput for a wrong number of columns."""
     for piece in pieces:
         if piece.X.ndim == 2 and piece.X.shape[1] != features.n:
             raise BadInput(
                 f"X has {piece.X.shape[1]} features, but {features.owner} is expecting "
-                f"{features.n} features as input: give "
-                "the columns of the training rows, in their order."
+                f"{features.n} features as input: give the columns of the training "
+                "rows, in their order."
             )
         if len(piece.index):
             yield piece

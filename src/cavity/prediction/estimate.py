@@ -1,16 +1,21 @@
-"""How good a classifier is on new rows: an estimate from rows that neither its
-hyper-parameters nor its pool's weights saw.
+"""Quality of a classifier on new rows.   [decision 48]
 
-Folds share most of their training rows, and another draw of these makes another model;
-the standard error s of their mean loss does not know it. The error of a small table is
-therefore wider; its cases are rows, or groups of rows. Losses have a long tail: a row
-that is predicted with .99 loses .01 or 4.6, and few rows show no large loss. So s is at
-least what the probabilities expect, s̃:
+It is estimated from rows that neither hyper-parameters nor weights of the pool saw.
 
-    error = (1 + m) max(s, s̃)    s̃² = s²(H) + Σ_n ω_n² V_n    V_n = Σ_c p_nc log² p_nc − H_n²    H_n = −Σ_c p_nc log p_nc
+    error = (1 + m) max(s, s̃)
+    s̃² = s²(H) + Σ_n ω_n² V_n
+    V_n = Σ_c p_nc log² p_nc − H_n²
+    H_n = −Σ_c p_nc log p_nc
 
-with ω = weights that sum to 1, and m = min(1, 2000/n) for folds of n cases or a part of
-them, 0 for rows of a large table or of your own. [decision 48]
+s is the standard error of the mean loss, and ω are weights that sum to 1.
+
+The factor 1 + m: folds share most of their training rows, and another draw of these
+rows makes another model, which s does not include. m = min(1, 2000/n) for folds of n
+cases, or a part of them; cases are rows, or groups of rows. m = 0 for rows of a large
+table, or for validation rows of the user.
+
+The bound s̃: losses have a long tail. A row predicted with 0.99 loses 0.01 or 4.6, and
+a few rows may show no large loss. s̃ is the error that the probabilities expect.
 """
 
 from __future__ import annotations
@@ -28,25 +33,33 @@ Judges = Literal["seen", "folds", "held out"]
 FOLDS: Judges = "folds"
 HELD_OUT: Judges = "held out"
 
-WIDER = 1.0  # share by which the standard error grows
-LEAST_LOG = -700.0  # of a probability: below, it has no square
-FULL_ROWS = 2000  # above, another draw of the rows makes nearly the same model
+# share by which the standard error grows on small tables
+WIDER = 1.0
+# smallest log-probability: smaller ones underflow
+LEAST_LOG = -700.0
+# from this many rows, another draw of them makes nearly the same model
+FULL_ROWS = 2000
 
-SEEN = "From leave-one-out: hyper-parameters saw these rows, so the log loss of a small table is too small."
+SEEN = (
+    "From leave-one-out: hyper-parameters saw these rows, so the log loss of a small "
+    "table is too small."
+)
 UNSEEN = "From rows that the models did not see."
 ABSENT = " No row of {n} class{es} is among them: their loss is not known."
 
 
 def format_loss(value: float, error: float | None = None) -> str:
-    """Format a loss and its standard error with three decimals, or with two digits of
-    the loss if it is small.
+    """Format a loss and its standard error with three decimals.
+
+    A small loss has two digits instead.
     """
     decimals = 3
     if 0 < value < 0.01:
         decimals = min(9, 1 - math.floor(math.log10(value)))
-    return f"{value:.{decimals}f}" + (
-        "" if error is None else f" ± {error:.{decimals}f}"
-    )
+    text = f"{value:.{decimals}f}"
+    if error is not None:
+        text += f" ± {error:.{decimals}f}"
+    return text
 
 
 class _Scores(NamedTuple):
@@ -63,7 +76,7 @@ class _Scores(NamedTuple):
 
 
 class Estimate(Tabular, _Scores):
-    """How good the fit is on new rows, and how good class frequencies alone would be.
+    """Quality expected on new rows, next to the quality of class frequencies.
 
     Attributes
     ----------
@@ -74,15 +87,18 @@ class Estimate(Tabular, _Scores):
     log_loss : float
         Mean negative log-probability of the true class, in nats.
     standard_error : float
-        Standard error of `log_loss`. New rows of classes that are not `absent` are
-        within two of them in 19 of 20 tables.
+        Standard error of `log_loss`. In 19 of 20 tables, the log loss of new rows of
+        classes that are not `absent` is within two standard errors.
     accuracy : float
         Share of rows whose class is predicted.
-    baseline_log_loss, baseline_accuracy : float
-        The same for a model that predicts the class frequencies of the training rows
-        for every row.
-    true, predicted : tuple of float
-        Sums of the weights of the rows of each class, and of those predicted to be.
+    baseline_log_loss : float
+        Log loss of a model that predicts class frequencies of the training rows.
+    baseline_accuracy : float
+        Accuracy of that model.
+    true : tuple of float
+        Total weight of the rows of each class.
+    predicted : tuple of float
+        Total weight of the rows predicted as each class.
     seen : bool
         Whether hyper-parameters saw the rows.
     """
@@ -102,28 +118,28 @@ class Estimate(Tabular, _Scores):
 
     @property
     def origin(self) -> str:
-        """Return how many rows there are and where they come from, in words."""
+        """Number of the rows, and where they come from, in words."""
         if self.how.startswith(f"{self.rows} rows"):
             return self.how
         return f"{self.rows} rows ({self.how})"
 
     @property
     def trust(self) -> str:
-        """Return how far to trust the estimate, in a sentence or two."""
-        seen = SEEN if self.seen else UNSEEN
+        """How far to trust the estimate, in a sentence or two."""
+        text = SEEN if self.seen else UNSEEN
         n = len(self.absent)
-        return seen + (ABSENT.format(n=n, es="es" * (n > 1)) if n else "")
+        if n > 0:
+            text += ABSENT.format(n=n, es="es" if n > 1 else "")
+        return text
 
     @property
     def verdict(self) -> str | None:
-        """Return a warning in a sentence: the model is not better than class
-        frequencies. None if it is.
-        """
+        """Warning that the model is not better than class frequencies, or None."""
         if self.log_loss < self.baseline_log_loss:
             return None
         return (
-            f"the model is not better than class frequencies: its log loss on rows "
-            f"that it did not train on is "
+            "the model is not better than class frequencies: its log loss on rows "
+            "that it did not train on is "
             f"{format_loss(self.log_loss, self.standard_error)}, theirs "
             f"{format_loss(self.baseline_log_loss)} (estimate_). "
             "Look for columns that say more about the labels, or for a mistake in how "
@@ -132,14 +148,12 @@ class Estimate(Tabular, _Scores):
 
     @property
     def absent(self) -> tuple[int, ...]:
-        """Return the numbers of the classes without a row here: a class with a single
-        row is never held out.
-        """
+        """Numbers of the classes without a row: a single row is never held out."""
         return tuple(c for c, rows in enumerate(self.true) if not rows)
 
     @property
     def never_predicted(self) -> tuple[int, ...]:
-        """Return the numbers of the classes that have rows but are never predicted."""
+        """Numbers of the classes that have rows but are never predicted."""
         pairs = zip(self.true, self.predicted, strict=True)
         return tuple(
             c for c, (rows, found) in enumerate(pairs) if rows > 0 and found == 0
@@ -162,32 +176,31 @@ def estimate_quality(
     prior: Floats,
     how: str,
     rows: Judges = "held out",
+    *,
     unit: Ints | None = None,
 ) -> Estimate:
-    """Score log-probabilities [n C] of rows with weights, next to the class frequencies
-    `prior` [C] of the training rows.
+    """Score weighted rows, next to class frequencies of the training rows.
 
-    `rows`: "seen" by hyper-parameters, of "folds" or of a part of a small table, or
-    "held out"; `unit`: the same number for rows that belong together.
+    log_p: log-probabilities [n C]. prior: class frequencies [C]. rows: "seen" by
+    hyper-parameters, from "folds" or a part of a small table, or "held out". unit: the
+    same number for rows that belong together [n].
     """
     scores = score_rows(log_p, y)
     predicted = log_p.argmax(1)
     loss = average(scores["nll"], weight, unit)
     with np.errstate(divide="ignore"):
         frequencies = -np.log(prior)
-    if unit is None:
-        cases = len(y)
-    else:
-        cases = len(np.unique(unit))
+
     share = 0.0
-    if rows != "held out":
+    if rows != HELD_OUT:
+        cases = len(y if unit is None else np.unique(unit))
         share = min(1.0, FULL_ROWS / cases)
+    error = max(loss.error, expect_error(log_p, weight, unit))
     return Estimate(
         how=how,
         rows=len(y),
         log_loss=loss.value,
-        standard_error=(1 + WIDER * share)
-        * max(loss.error, expect_error(log_p, weight, unit)),
+        standard_error=(1 + WIDER * share) * error,
         accuracy=average(predicted == y, weight).value,
         baseline_log_loss=average(frequencies[y], weight).value,
         baseline_accuracy=average(y == prior.argmax(), weight).value,
@@ -198,16 +211,12 @@ def estimate_quality(
 
 
 def expect_error(log_p: Floats, weight: Floats, unit: Ints | None = None) -> float:
-    """Return the standard error of the mean loss of rows whose labels are drawn from
-    these probabilities, s̃ above.
-    """
+    """Return s̃, the error of the mean loss if labels follow the probabilities."""
     log_p = np.maximum(log_p, LEAST_LOG)
     p = np.exp(log_p)
-    expected = -(p * log_p).sum(1)
-    sd = (
-        np.sqrt(np.maximum((p * log_p**2).sum(1) - expected**2, 0.0))
-        * weight
-        / weight.sum()
-    )
-    of_labels = np.linalg.norm(sd if unit is None else np.bincount(unit, sd))
-    return math.hypot(average(expected, weight, unit).error, float(of_labels))
+    H = -(p * log_p).sum(1)
+    V = np.maximum((p * log_p**2).sum(1) - H**2, 0.0)
+    sd = np.sqrt(V) * weight / weight.sum()
+    if unit is not None:
+        sd = np.bincount(unit, sd)
+    return math.hypot(average(H, weight, unit).error, float(np.linalg.norm(sd)))

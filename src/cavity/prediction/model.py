@@ -1,8 +1,7 @@
-"""A fitted model as a record of arrays, ready to predict: O(CM(M+D)) numbers, no rows.
-[METHOD 8]
+"""A fitted model as a record of O(CM(M+D)) numbers, without rows.   [METHOD 8]
 
-Predictions are NumPy's on the CPU and, by the same formulas, torch's on a GPU. This
-module does not load torch.
+Predictions use NumPy on the CPU and, by the same formulas, torch on a GPU. This module
+does not load torch.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Modules(NamedTuple):
-    """What training made of a model, and goes on with."""
+    """The model in torch, as training uses it."""
 
     prior: Prior
     likelihood: Likelihood
@@ -43,31 +42,29 @@ class _Arrays(NamedTuple):
     formula: Formula  # the kernel with its numbers
     Z: Array  # [C M D] or [1 M D], inducing inputs
     noise: Array  # [C] or [1]
-    center: Array  # [D], of the columns
+    center: Array  # [D], centres of the features
     spread: Array  # [D]
     prior_lower: Array  # [C M M] or [1 M M], factor of k(Z, Z)
     mean: Array  # [C M]; [1 CM] if q couples the classes
     lower: Array  # [C M M], factor of Λ; [1 CM CM]
     n_latent: int
-    # log_probability(mean, var) and uncertainty(mean, var, noise): a likelihood, or
-    # what a file says of one
+    # has log_probability(mean, var) and uncertainty(mean, var, noise): a likelihood, or
+    # its description in a file
     outcome: Any
-    modules: Later[Modules]  # the same in torch
+    modules: Later[Modules]
     pool: Pool = NO_POOL
-    # predict by triangular solves: for a few rows, `form` takes longer
+    # predict by triangular solves: for a few rows, `form` costs more
     by_solves: bool = False
 
 
 class FittedModel(_Arrays):
-    """q(w) and the projection that it belongs to.
-
-    Arrays are NumPy's on the CPU, tensors on a GPU.
-    """
+    """q(w) with its projection, as NumPy arrays on the CPU or tensors on a GPU."""
 
     @cached_property
     def form(self) -> Form | None:
-        """Matrices that replace triangular solves, computed at the first prediction;
-        None where solves are more accurate.
+        """Matrices that replace triangular solves; None if solves are more accurate.
+
+        They are computed at the first prediction.
         """
         if self.by_solves or self.coupled:
             return None
@@ -75,24 +72,23 @@ class FittedModel(_Arrays):
 
     @cached_property
     def points(self) -> Any:
-        """What the formula needs of Z."""
-        return self.formula.prepare(
-            self.xp.double(self.Z) if self.xp is NUMPY else self.Z
-        )
+        """Z, prepared for the formula."""
+        Z = self.xp.double(self.Z) if self.xp is NUMPY else self.Z
+        return self.formula.prepare(Z)
 
     @property
     def xp(self) -> Any:
-        """The namespace of the arrays."""
+        """Namespace of the arrays."""
         return namespace(self.mean)
 
     @property
     def prior(self) -> Prior:
-        """The prior in torch."""
+        """Prior in torch."""
         return self.modules.get().prior
 
     @property
     def likelihood(self) -> Likelihood:
-        """The likelihood in torch."""
+        """Likelihood in torch."""
         return self.modules.get().likelihood
 
     @property
@@ -110,7 +106,7 @@ class FittedModel(_Arrays):
 
     @property
     def cost(self) -> int:
-        """About how many times as long probabilities take as those of the probit."""
+        """Cost of class probabilities relative to the probit."""
         from cavity.engine.likelihoods import Softmax
 
         if self.coupled:
@@ -121,7 +117,7 @@ class FittedModel(_Arrays):
 
     @property
     def inducing_points(self) -> Floats:
-        """Inducing inputs, [C M D] or [1 M D]; none in the frequency domain, [C 0 D]."""
+        """Inducing inputs, [C M D] or [1 M D]; [C 0 D] in the frequency domain."""
         if self.spectral:
             return as_array(self.Z)[:, :0]
         return as_array(self.Z)
@@ -133,8 +129,9 @@ class FittedModel(_Arrays):
 
     @property
     def frequencies(self) -> Floats | None:
-        """Frequencies of cosines and sines in radians per unit of a feature, [C M/2 D];
-        None for inducing points.
+        """Frequencies of cosines and sines, [C M/2 D]; None for inducing points.
+
+        Their unit is radians per unit of a feature.
         """
         if not self.spectral:
             return None
@@ -143,20 +140,21 @@ class FittedModel(_Arrays):
 
     @property
     def noises(self) -> Floats:
-        """Latent noise of every latent function, [C]."""
+        """Variance of the noise of each latent function, [C]."""
         return np.repeat(self.xp.host(self.noise), self.n_latent // len(self.noise))
 
     def covariances(self, X: Array) -> tuple[Array, Array]:
         """Return k(Z, x), [C M n] or [1 M n], and k(x, x) + s, [C n] or [1 n]."""
-        # of cells, before they are limited
+        # cells may overflow before they are limited
         with np.errstate(over="ignore", invalid="ignore"):
-            return self.formula.cross(self.points, X), self.formula.diag(
-                X
-            ) + self.noise[:, None]
+            k = self.formula.cross(self.points, X)
+            variance = self.formula.diag(X) + self.noise[:, None]
+        return k, variance
 
     def project(self, X: Array) -> tuple[Array, Array]:
-        """Return a = L⁻¹ k(Z, x), [C M n] or [1 M n], and r = k(x, x) + s − |a|², [C
-        n].
+        """Return a = L⁻¹ k(Z, x) and the residual r = k(x, x) + s − |a|².
+
+        a has the shape [C M n] or [1 M n], r has [C n].
         """
         k, variance = self.covariances(X)
         xp = namespace(k)
@@ -171,10 +169,10 @@ class FittedModel(_Arrays):
         return Marginals(mean.T, var.T)
 
     def marginals_and_residual(self, X: Array) -> tuple[Array, Array, Array]:
-        r"""Return mean, variance and residual of f at rows, each [n C], by triangular
-        solves.
+        r"""Return mean, variance and residual of f at rows, each [n C].
 
-        a = L⁻¹ k(Z, x)      r = k(x, x) + s − |a|²      mean  μ·a      variance  r + |Λ^(−½) a|²
+        a = L⁻¹ k(Z, x)      r = k(x, x) + s − |a|²
+        mean  μ·a            variance  r + |Λ^(−½) a|²
         """
         a, r = self.project(X)
         xp = namespace(a)
@@ -183,27 +181,27 @@ class FittedModel(_Arrays):
         return mean.T, (r + xp.column_sum(half * half)).T, r.T
 
     def joint(self, X: Array) -> Joint:
-        """Return the marginals of rows if classes are coupled: covariances A_nᵀ Σ A_n +
-        diag r.
+        """Return the marginals of rows if classes are coupled.
+
+        The covariance of row n is A_nᵀ Σ A_n + diag r.
         """
-        (a, r) = self.project(X)
         xp = self.xp
         C = self.n_latent
-        a, M = a + xp.like(np.zeros((C, 1, 1)), a), a.shape[1]
+        a, r = self.project(X)
+        M = a.shape[1]
+        a = a + xp.like(np.zeros((C, 1, 1)), a)  # [1 M n] becomes [C M n]
         inverse = xp.solve_lower(self.lower, xp.like(np.eye(C * M)[None], a))[0]
         half = [inverse[:, c * M : (c + 1) * M] @ a[c] for c in range(C)]  # each [CM n]
-        cov = xp.stack(
-            [xp.stack([(one * other).sum(0) for other in half]) for one in half]
-        )  # [n C C]
-        cov = cov + r.T[:, None] * xp.like(np.eye(C), a)
+        products = [xp.stack([(one * other).sum(0) for other in half]) for one in half]
+        cov = xp.stack(products) + r.T[:, None] * xp.like(np.eye(C), a)  # [n C C]
         mean = xp.einsum("cm,cmn->nc", self.mean.reshape(C, M), a)
         return Joint(mean, xp.einsum("ncc->nc", cov), cov)
 
     def among(self, X: Array) -> Array:
-        """Return k(X, X), [C n n]; of a spectrum φ(X)ᵀφ(X).
+        """Return k(X, X), [C n n], with k(x, x) on its diagonal.
 
-        Its diagonal is more than that of points if linear functions fade: the rest is
-        noise.
+        In the frequency domain this is φ(X)ᵀφ(X). If linear functions fade, k(x, x)
+        exceeds the formula's value at equal points by noise.
         """
         if self.spectral:
             features = self.formula.cross(self.points, X)
@@ -213,20 +211,23 @@ class FittedModel(_Arrays):
         return k + noise[:, None] * self.xp.like(np.eye(len(X)), k)
 
     def to(self, device: Any) -> FittedModel:
-        """Return the model on a device: itself if it is there, else a copy."""
+        """Return the model on a device: itself if it is there, otherwise a copy."""
         import torch
 
         if torch.empty(0, device=device).device == self.device:
             return self
         prior, likelihood = copy.deepcopy(self.modules.get())
-        q = (self.prior_lower, self.mean, self.lower)
-        prior_lower, mean, lower = (torch.as_tensor(t).to(device) for t in q)
         return record_model(
-            prior.to(device), prior_lower, mean, lower, likelihood.to(device), self.pool
+            prior.to(device),
+            torch.as_tensor(self.prior_lower).to(device),
+            torch.as_tensor(self.mean).to(device),
+            torch.as_tensor(self.lower).to(device),
+            likelihood.to(device),
+            self.pool,
         )
 
     def __reduce__(self) -> Any:
-        """Leave what follows from the modules out of pickles and copies."""
+        """Pickle and copy only the modules and q; the rest follows from them."""
         return record_model, (
             self.prior,
             self.prior_lower,
@@ -245,39 +246,33 @@ def record_model(
     likelihood: Likelihood,
     pool: Pool = NO_POOL,
 ) -> FittedModel:
-    """Return the record of a model in torch, on the device of its tensors."""
+    """Convert a model in torch to a record, on the device of its tensors."""
     import torch
 
     from cavity.common.torch_namespace import TORCH
 
-    if torch.as_tensor(mean).is_cuda:
-        xp = TORCH
-    else:
-        xp = NUMPY
+    on_gpu = torch.as_tensor(mean).is_cuda
     fixed = prior
-    if xp is TORCH:  # predictions need no derivatives
+    if on_gpu:  # predictions need no derivatives
         fixed = copy.deepcopy(prior).requires_grad_(False)
     with torch.no_grad():
-        formula = fixed.formula(xp)
-    given = prior.state_dict(prefix="prior.") | {
-        "prior_lower": prior_lower,
-        "mean": mean,
-        "lower": lower,
-    }
-    # in one layout: the last bits of products depend on it
-    tensors = {
-        name: torch.as_tensor(t).detach().contiguous() for name, t in given.items()
-    }
-    arrays = {name: t.numpy() if xp is NUMPY else t for name, t in tensors.items()}
-    modules = Later(lambda: Modules(prior, likelihood))
+        formula = fixed.formula(TORCH if on_gpu else NUMPY)
+
+    given = prior.state_dict(prefix="prior.")
+    given |= {"prior_lower": prior_lower, "mean": mean, "lower": lower}
+    arrays: dict[str, Array] = {}
+    for name, value in given.items():
+        # one layout for all: the last bits of products depend on it
+        tensor = torch.as_tensor(value).detach().contiguous()
+        arrays[name] = tensor if on_gpu else tensor.numpy()
     return make_model(
         arrays,
         prior.learnt,
         formula,
         prior.n_latent,
         outcome_of(likelihood),
-        modules,
-        pool,
+        modules=Later(lambda: Modules(prior, likelihood)),
+        pool=pool,
     )
 
 
@@ -287,34 +282,43 @@ def make_model(
     formula: Formula,
     n_latent: int,
     outcome: Any,
+    *,
     modules: Later[Modules],
     pool: Pool,
 ) -> FittedModel:
-    """Return the record of arrays with the names of model files; learnt inducing points
-    are in spreads from the centre.
+    """Create a record from arrays with the names of model files.
+
+    Learnt inducing points are stored in units of the spread, relative to the centre.
     """
-    inducing, center, spread = (
-        arrays[f"prior.{name}"] for name in ("inducing", "center", "spread")
-    )
+    center = arrays["prior.center"]
+    spread = arrays["prior.spread"]
+    Z = arrays["prior.inducing"]
     if "inducing" in learnt:
-        Z = center + spread * inducing
-    else:
-        Z = inducing
-    given = "prior.fixed_noise" in arrays
-    if given:
+        Z = center + spread * Z
+    if "prior.fixed_noise" in arrays:
         noise = arrays["prior.fixed_noise"]
     else:
         noise = namespace(spread).exp(arrays["prior.log_noise"])
-    prior_lower, mean, lower = (
-        arrays[name] for name in ("prior_lower", "mean", "lower")
+    return FittedModel(
+        formula=formula,
+        Z=Z,
+        noise=noise,
+        center=center,
+        spread=spread,
+        prior_lower=arrays["prior_lower"],
+        mean=arrays["mean"],
+        lower=arrays["lower"],
+        n_latent=n_latent,
+        outcome=outcome,
+        modules=modules,
+        pool=pool,
     )
-    of = formula, Z, noise, center, spread, prior_lower, mean, lower
-    return FittedModel(*of, n_latent, outcome, modules, pool)
 
 
 def outcome_of(likelihood: Likelihood) -> Any:
-    """Return what a likelihood predicts: its outcome, or itself if it has none or a
-    subclass overrides a prediction.
+    """Return the outcome of a likelihood, which predicts without torch.
+
+    Return the likelihood itself if it has none, or if a subclass overrides predictions.
     """
     outcome = getattr(likelihood, "outcome", None)
     calls = ("log_probability", "uncertainty")
@@ -323,10 +327,7 @@ def outcome_of(likelihood: Likelihood) -> Any:
 
 
 def extract_model(engine: Engine, state: State) -> FittedModel:
-    """Return what prediction needs of a run, on its device.
-
-    It takes over the engine's workspace.
-    """
+    """Return the model of a state, on its device; it reuses the engine's workspace."""
     import torch
 
     from cavity.engine.inference.posterior import posterior
@@ -342,15 +343,12 @@ def extract_model(engine: Engine, state: State) -> FittedModel:
 
 
 def snapshot(engine: Engine, state: State) -> FittedModel:
-    """Return the model that a state stands for, in copies on its device.
-
-    The run stays untouched.
-    """
+    """Return the model of a state in copies, on its device; the run is not changed."""
     return extract_model(copy_engine(engine), state)
 
 
 def copy_engine(engine: Engine) -> Engine:
-    """Return an engine with parameters of its own."""
+    """Return an engine with copies of the parameters."""
     prior, parameters, factor = copy.deepcopy(
         (engine.prior, engine.parameters, engine.factor)
     )
@@ -363,16 +361,14 @@ def as_array(x: Any) -> Floats:
 
 
 def as_tensor(rows: Floats) -> Tensor:
-    """Return an array as a tensor, without a copy if torch may write to it."""
+    """Return an array as a tensor, without a copy if it is writeable."""
     import torch
 
     return torch.from_numpy(rows if rows.flags.writeable else rows.copy())
 
 
 def settle_kernel(prior: Prior, likelihood: Likelihood) -> None:
-    """Write the kernel's learnt values into its constructor arguments, one set per
-    class.
-    """
+    """Write the learnt values of the kernel into its constructor arguments."""
     from cavity.engine.kernels import Kernel
 
     if isinstance(prior.kernel, Kernel):

@@ -1,6 +1,6 @@
-"""Predict rows with a fitted model: latent functions, probabilities, labels.
+"""Predict latent functions, probabilities and labels of rows in memory.   [METHOD 8]
 
-It does not load torch. [METHOD 8]
+Does not load torch.
 """
 
 from __future__ import annotations
@@ -20,38 +20,37 @@ from cavity.prediction.latent import Joint, Marginals
 from cavity.prediction.model import FittedModel
 
 PREDICT_BYTES = 64 << 20
-CACHE_BYTES = 1 << 20  # of a projection on the CPU: it stays in the cache
-# with several latent functions, whose quadratures take a few rows at a time themselves
+# a projection on the CPU: it stays in the cache
+CACHE_BYTES = 1 << 20
+# several latent functions: their quadratures take a few rows at a time themselves
 QUADRATURE_BYTES = 256 << 20
 
 
 def rows_per_block(model: FittedModel, held: int = PREDICT_BYTES) -> int:
-    """Return how many rows have a projection [C M n] of at most so many bytes."""
+    """Return how many rows have a projection [C M n] of at most `held` bytes."""
     C, M, _ = model.lower.shape
     return max(1, held // (8 * max(C, model.n_latent) * M))
 
 
 def predict_latent(model: FittedModel, X: Any) -> Marginals | Joint:
-    """Return marginals of f at new rows, noise included: [n C], float64.
+    """Return marginals of f at rows, noise included: [n C], float64.
 
     Raises BadInput if a kernel overflows.
     """
+    xp = model.xp
     rows = as_rows(model, X)
-    size = rows_per_block(model, CACHE_BYTES if model.xp is NUMPY else PREDICT_BYTES)
-    if model.coupled:
-        predict: Callable[[Any], Any] = model.joint
-    else:
-        predict = model.marginals
-    pieces = (rows[i : i + size] for i in range(0, max(1, len(rows)), size))
-    parts = [[model.xp.double(x) for x in predict(piece)] for piece in pieces]
-    if len(parts) == 1:
-        joined = parts[0]
-    else:
-        joined = [model.xp.join(column) for column in zip(*parts, strict=True)]
-    if model.coupled:
-        f: Marginals | Joint = Joint(*joined)
-    else:
-        f = Marginals(*joined)
+    size = rows_per_block(model, CACHE_BYTES if xp is NUMPY else PREDICT_BYTES)
+    kind: type[Marginals | Joint] = Joint if model.coupled else Marginals
+    predict: Callable[[Any], Any] = model.joint if model.coupled else model.marginals
+
+    parts = []
+    for start in range(0, max(1, len(rows)), size):
+        piece = predict(rows[start : start + size])
+        parts.append([xp.double(x) for x in piece])
+    joined = parts[0]
+    if len(parts) > 1:
+        joined = [xp.join(column) for column in zip(*parts, strict=True)]
+    f = kind(*joined)
     _check_finite(f, rows)
     return f
 
@@ -60,35 +59,31 @@ def as_rows(model: FittedModel, X: Any) -> Array:
     """Return rows as an array of the model's kind."""
     if model.xp is NUMPY:
         return np.asarray(X, dtype=np.float64)
-    return model.xp.like(
-        X if not isinstance(X, np.ndarray) or X.flags.writeable else X.copy(),
-        model.mean,
-    )
+    if isinstance(X, np.ndarray) and not X.flags.writeable:
+        X = X.copy()
+    return model.xp.like(X, model.mean)
 
 
 def _check_finite(f: Marginals | Joint, X: Array) -> None:
-    """Refuse rows for which a kernel of the user's own has no finite values; those of
-    the library always have.
-    """
+    """Raise BadInput for rows at which a user's kernel is not finite."""
     with np.errstate(over="ignore", invalid="ignore"):
         total = float(f.mean.sum() + f.var.sum())
-    if math.isfinite(total):  # a sum can also overflow
+    if math.isfinite(total):
         return
+
+    # look at the rows: the sum itself may have overflowed
     xp = namespace(X)
     bad = np.flatnonzero(~np.isfinite(xp.host(f.mean) + xp.host(f.var)).all(-1))
     if len(bad):
         raise BadInput(
             f"{len(bad)} rows have no finite latent values, such as the row "
-            f"{X[int(bad[0])].tolist()!s:.80}: the kernel overflows "
-            "there. Leave such rows out, or limit their features before the kernel "
-            "squares them."
+            f"{X[int(bad[0])].tolist()!s:.80}: the kernel overflows there. Leave these "
+            "rows out, or limit their features before the kernel squares them."
         )
 
 
 def log_probabilities(model: FittedModel, f: Any) -> Floats:
-    """Return normalised logarithms of the class probabilities of marginals: [n C] → [n
-    C], [n 1] → [n 2].
-    """
+    """Return log-probabilities of marginals: [n C] → [n C], [n 1] → [n 2]."""
     if isinstance(f, Joint):
         import torch
 
@@ -96,16 +91,15 @@ def log_probabilities(model: FittedModel, f: Any) -> Floats:
             log_softmax_probability,
         )
 
-        return to_host(
-            log_softmax_probability(torch.as_tensor(f.mean), torch.as_tensor(f.cov))
-        )
+        mean = torch.as_tensor(f.mean)
+        cov = torch.as_tensor(f.cov)
+        return to_host(log_softmax_probability(mean, cov))
+
     parts = [
         to_host(ask(model.outcome.log_probability, *part))
         for part in split_marginals(model, f)
     ]
-    if len(parts) > 1:
-        return np.concatenate(parts)
-    return parts[0]
+    return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
 def to_host(x: Array) -> Floats:
@@ -114,9 +108,7 @@ def to_host(x: Array) -> Floats:
 
 
 def ask(function: Callable[..., Any], *arrays: Array) -> Any:
-    """Call a function of a likelihood with arrays; one of the user's own may know
-    tensors alone.
-    """
+    """Call a function of a likelihood; a user's likelihood may need tensors."""
     try:
         return function(*arrays)
     except (AttributeError, TypeError):
@@ -127,47 +119,44 @@ def ask(function: Callable[..., Any], *arrays: Array) -> Any:
 
 
 def predict_log_proba(model: FittedModel, rows: Floats) -> tuple[Floats]:
-    """Return logarithms of the class probabilities of rows in memory, [n C]."""
+    """Return log-probabilities of rows, [n C]."""
     f = predict_latent(model, rows)
     return (apply_pool(model, f, log_probabilities(model, f), rows),)
 
 
 def predict_proba(model: FittedModel, rows: Floats) -> tuple[Floats]:
-    """Return the class probabilities of rows in memory, [n C]."""
+    """Return class probabilities of rows, [n C]."""
     return (np.exp(*predict_log_proba(model, rows)),)
 
 
 def apply_pool(
     model: FittedModel, f: Marginals | Joint, log_p: Floats, rows: Floats
 ) -> Floats:
-    """Return log-probabilities with the temperature and the pool, given those of the
-    Gaussian process at rows.
-    """
+    """Apply temperature and pool to log-probabilities of the Gaussian process."""
+    var = np.empty((len(rows), 0))
     if model.pool.gate is not None:
         var = model.xp.host(f.var)
-    else:
-        var = np.empty((len(rows), 0))
     return model.pool.combine(log_p, rows, var)
 
 
 def predict_labels(
     model: FittedModel, rows: Floats, classes: NDArray[Any]
 ) -> tuple[NDArray[Any]]:
-    """Return the most probable class of rows in memory, [n]."""
-    return (classes[predict_log_proba(model, rows)[0].argmax(1)],)
+    """Return the most probable class of each row, [n]."""
+    (log_p,) = predict_log_proba(model, rows)
+    return (classes[log_p.argmax(1)],)
 
 
 def predict_moments(model: FittedModel, rows: Floats) -> tuple[Floats, Floats]:
-    """Return mean and variance of the latent functions at rows in memory, noise
-    included, each [n C].
-    """
+    """Return mean and variance of f at rows, noise included, each [n C]."""
     f = predict_latent(model, rows)
     return model.xp.host(f.mean), model.xp.host(f.var)
 
 
 def split_marginals(model: FittedModel, f: Any) -> Iterator[tuple[Array, Array]]:
-    """Yield means and variances of a few rows at a time, as arrays of the model's kind:
-    the quadrature takes memory per row.
+    """Yield means and variances of blocks of rows, as arrays of the model's kind.
+
+    The quadrature takes memory per row.
     """
     xp = model.xp
     mean, var = (
@@ -176,7 +165,5 @@ def split_marginals(model: FittedModel, f: Any) -> Iterator[tuple[Array, Array]]
     C = mean.shape[1]
     held = PREDICT_BYTES if C == 1 else QUADRATURE_BYTES
     size = max(1, held // (8 * 2 * len(SPREAD) * ORDER * C))
-    return (
-        (mean[i : i + size], var[i : i + size])
-        for i in range(0, max(1, len(mean)), size)
-    )
+    for start in range(0, max(1, len(mean)), size):
+        yield mean[start : start + size], var[start : start + size]

@@ -1,4 +1,4 @@
-"""Rows in an order, with the numbers that it follows from."""
+"""Row numbers, ranked by a score."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from cavity.errors import BadInput
 
 @dataclass(frozen=True, eq=False)
 class RankedRows(Tabular):
-    """Row numbers in an order, with the score of each.
+    """Row numbers, ranked by a score.
 
-    It can be used as the array `rows`, for example as an index.
+    Can be used in place of the array `rows`, for example as an index.
 
     Attributes
     ----------
     rows : ndarray of int of shape (n,)
-        Row numbers.
+        Row numbers, best first.
     scores : ndarray of shape (n,)
         Leave-one-out probability of the row's label, or epistemic uncertainty in nats.
     """
@@ -35,8 +35,13 @@ class RankedRows(Tabular):
     def _columns(self) -> dict[str, Any]:
         return {"row": self.rows, "score": self.scores}
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of `rows`, (n,)."""
+        return self.rows.shape
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return np.array(self.rows, dtype=dtype)
+        return np.array(self.rows, dtype=dtype, copy=copy)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -51,25 +56,24 @@ class RankedRows(Tabular):
 def rank(
     rows: Ints, scores: Floats, n: int | None, *, descending: bool = False
 ) -> RankedRows:
-    """Order rows by score; ties keep their order.
+    """Return the first n rows by score; ties keep their order.
 
-    Of fewer than n rows all are returned, with a warning.
-
-    Raises BadInput if a score is NaN.
+    Warns if there are fewer than n rows. Raises BadInput if a score is NaN.
     """
     unknown = np.flatnonzero(np.isnan(scores))
     if len(unknown):
         raise BadInput(
             f"{len(unknown)} rows cannot be ranked, such as row {unknown[0]} (counted "
-            f"from 0): their score is not a number. "
-            "Look at these rows' features, and at predict_uncertainty of them; leave "
-            "them out."
+            "from 0): their score is not a number. Look at their features and at "
+            "predict_uncertainty, or leave these rows out."
         )
     if n is not None and n > len(rows):
         warnings.warn(
-            f"n={n}, but there are {len(rows)} rows: all are returned.",
+            f"n={n}, but there are only {len(rows)} rows: returning all of them.",
             UserWarning,
             stacklevel=3,
         )
-    order = np.argsort(-scores if descending else scores, kind="stable")[:n]
+
+    keys = -scores if descending else scores
+    order = np.argsort(keys, kind="stable")[:n]
     return RankedRows(np.asarray(rows[order], dtype=np.int64), scores[order])

@@ -1,4 +1,4 @@
-"""What a fit leaves, as model files hold it. Does not load torch."""
+"""The result of a fit, as model files hold it. Does not load torch."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class Continuation(NamedTuple):
-    """What `warm_start` continues from."""
+    """State that `warm_start` continues from."""
 
     state: State
     columns: Columns
 
 
 class Growing(NamedTuple):
-    """A model that can take more rows."""
+    """A model that `partial_fit` can add rows to."""
 
     engine: Engine  # with the counts and weights of all rows so far
     state: State
@@ -38,30 +38,31 @@ class Growing(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a fit leaves. Model files hold the same, except the continuation."""
+    """The result of a fit.
+
+    Model files hold all but `growing`, `continuation`, `loo` and `background`.
+    """
 
     model: FittedModel
     features: Features
     evidence: float
     is_bound: bool  # the evidence is a lower bound
-    evidence_name: str  # what it is: see Method.name_evidence
+    evidence_name: str  # see Method.name_evidence
     history: list[dict[str, Any]]
     relevance: Floats | None  # [D], shares of the features
     warnings: tuple[str, ...] = ()
-    classes: NDArray[Any] | None = None  # of a classifier
-    growing: Growing | None = None  # what partial_fit adds to; model files have none
+    classes: NDArray[Any] | None = None  # None for a regressor
+    growing: Growing | None = None
     units: Units = (0.0, 1.0)  # shift and scale of a regressor's targets
-    rows: TrainingRows | None = None  # if predictions read the training rows
-    predicts_residual: bool = True  # predictive variances have the residual
+    rows: TrainingRows | None = None  # only if predictions read the training rows
+    predicts_residual: bool = True  # predictive variances include the residual
     continuation: Continuation | None = None
-    loo: Any = None  # LeaveOneOut, of a classifier
-    # how the temperature or the pool was found; None: there is none
+    loo: Any = None  # LeaveOneOut; None for a regressor
+    # which rows determined the temperature or the pool; None without both
     calibration: str | None = None
     class_prior: Floats | None = None  # [C], class frequencies of the training rows
-    estimate: Estimate | TargetEstimate | None = None  # of the quality on new rows
+    estimate: Estimate | TargetEstimate | None = None  # quality on new rows
     plan: Any = None  # Plan
-    importance: Floats | None = None  # [columns], computed when it is first needed
-    background: Floats | None = (
-        None  # [n D], training rows to compute it from; model files have none
-    )
+    importance: Floats | None = None  # [columns], computed when first needed
+    background: Floats | None = None  # [n D], training rows to compute it from
     novelty: Novelty | None = None  # None after `partial_fit`

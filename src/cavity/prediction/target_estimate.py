@@ -1,8 +1,7 @@
-"""How good a regressor is on new rows: an estimate from its own training rows, each
-predicted without its own target. [METHOD 13]
+"""Quality of a regressor on new rows, estimated by leave-one-out.   [METHOD 13]
 
-With Gaussian noise, sites do not depend on q: removing one is leave-one-out at fixed
-hyper-parameters, not an approximation of it.
+With Gaussian noise, sites do not depend on q: removing one is exact leave-one-out at
+fixed hyper-parameters.
 """
 
 from __future__ import annotations
@@ -13,13 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cavity.common.scoring import Mean, average
+from cavity.common.scoring import average
 from cavity.common.tabular import Tabular
 from cavity.common.types import Floats
 from cavity.prediction.estimate import FULL_ROWS, WIDER
 
-MOST_SCORES = 500  # quantiles of the residuals that a model keeps
-LEVELS = (0.5, 0.95)  # of the intervals whose coverage is counted
+MOST_SCORES = 500  # quantiles of residuals that a model keeps
 
 
 class _TargetScores(NamedTuple):
@@ -41,11 +39,10 @@ class _TargetScores(NamedTuple):
 
 
 class TargetEstimate(Tabular, _TargetScores):
-    """How good the fit is on new rows, and how good a normal distribution with the
-    moments of y would be.
+    """Quality expected on new rows, next to a normal distribution fitted to y.
 
-    Errors are standard errors. They are doubled up to 2,000 rows, because
-    hyper-parameters saw these rows.
+    Standard errors are doubled up to 2,000 rows, because hyper-parameters saw these
+    rows.
 
     Attributes
     ----------
@@ -53,19 +50,32 @@ class TargetEstimate(Tabular, _TargetScores):
         Where the rows come from: leave-one-out.
     rows : int
         Number of rows.
-    rmse, rmse_error : float
-        Root mean squared error of the mean, in the units of y.
-    r2, r2_error : float
-        Share of the variance of y that means explain.
-    log_density, log_density_error : float
+    rmse : float
+        Root mean squared error of predicted means, in the units of y.
+    rmse_error : float
+        Standard error of `rmse`.
+    r2 : float
+        Share of the variance of y that predicted means explain.
+    r2_error : float
+        Standard error of `r2`.
+    log_density : float
         Mean log density of y, in nats.
-    coverage_50, coverage_50_error, coverage_95, coverage_95_error : float
-        Share of rows inside normal intervals of 50% and 95%.
-    baseline_rmse, baseline_log_density : float
-        The same for a normal distribution with mean and variance of y.
+    log_density_error : float
+        Standard error of `log_density`.
+    coverage_50 : float
+        Share of rows inside normal intervals of 50%.
+    coverage_50_error : float
+        Standard error of `coverage_50`.
+    coverage_95 : float
+        Share of rows inside normal intervals of 95%.
+    coverage_95_error : float
+        Standard error of `coverage_95`.
+    baseline_rmse : float
+        Standard deviation of y: the error if its mean is predicted for every row.
+    baseline_log_density : float
+        Mean log density of y under a normal distribution with its mean and variance.
     scores : tuple of float
-        Quantiles of |y − mean|/sd, ascending: `GPRegressor.predict_interval` reads
-        them.
+        Quantiles of |y − mean|/sd, ascending, for `GPRegressor.predict_interval`.
     """
 
     __slots__ = ()
@@ -89,15 +99,12 @@ class TargetEstimate(Tabular, _TargetScores):
 
     @property
     def verdict(self) -> str | None:
-        """Return a warning in a sentence: the model is not better than the mean of y.
-
-        None if it is.
-        """
+        """Warning that the model is not better than mean and variance of y, or None."""
         if self.log_density > self.baseline_log_density:
             return None
         return (
-            f"the model is not better than the mean and the variance of y: its "
-            f"negative log density on rows that it did not train "
+            "the model is not better than the mean and the variance of y: its "
+            "negative log density on rows that it did not train "
             f"on is {-self.log_density:.3f} ± {self.log_density_error:.3f}, theirs "
             f"{-self.baseline_log_density:.3f} (estimate_). "
             "Look for columns that say more about y, or for a mistake in how rows and "
@@ -106,27 +113,30 @@ class TargetEstimate(Tabular, _TargetScores):
 
     @property
     def trust(self) -> str:
-        """Return what to think of the normal intervals, in a sentence."""
+        """How far to trust normal intervals, in a sentence."""
         for level in (95, 50):
             found = getattr(self, f"coverage_{level}")
             error = getattr(self, f"coverage_{level}_error")
             if abs(found - level / 100) > 2 * max(error, 0.5 / self.rows):
                 wrong = "narrow" if found < level / 100 else "wide"
-                return f"Normal intervals of {level}% are too {wrong}: use predict_interval, which learns from residuals."
+                return (
+                    f"Normal intervals of {level}% are too {wrong}: use "
+                    "predict_interval, which learns from residuals."
+                )
         return "Normal intervals hold as many rows as they should."
 
     def find_half_width(self, coverage: float) -> float:
-        """Return by how many standard deviations an interval must reach to hold this
-        share of new rows: a conformal quantile.
+        """Return the half-width, in standard deviations, of intervals with a coverage.
 
-        It is the ⌈(n + 1) coverage⌉-th smallest score of n rows. If there are too few
-        for that, at least that of a normal.
+        It is a conformal quantile: the ⌈(n + 1) coverage⌉-th smallest of n scores. With
+        too few scores it is the largest one, or the half-width for a normal
+        distribution if that is larger.
         """
         n = len(self.scores)
         place = max(1, math.ceil(coverage * (1 + 1 / self.rows) * n))
         if place <= n:
             return self.scores[place - 1]
-        return max(find_normal_half_width(coverage), *self.scores[-1:])
+        return max(find_normal_half_width(coverage), *self.scores[-1:])  # may be empty
 
     def __str__(self) -> str:
         density = f"{-self.log_density:.3f} ± {self.log_density_error:.3f}"
@@ -143,46 +153,55 @@ class TargetEstimate(Tabular, _TargetScores):
 
 
 def find_normal_half_width(coverage: float) -> float:
-    """Return by how many standard deviations an interval reaches that holds this share
-    of a normal distribution.
-    """
+    """Return the half-width, in standard deviations, for a normal distribution."""
     return NormalDist().inv_cdf(0.5 + 0.5 * coverage)
 
 
 def estimate_targets(
     mean: Floats, sd: Floats, y: Floats, weight: Floats, of: int = 0
 ) -> TargetEstimate:
-    """Score normal predictions of rows with weights, in the units of y; `of`: rows of
-    the table.
+    """Score normal predictions of weighted rows, in the units of y.
+
+    of: rows of the table, if these rows are a sample.
     """
     share = weight / weight.sum()
     centre = float(share @ y)
     variance = float(share @ (y - centre) ** 2) or 1e-300
     sd = np.maximum(sd, 1e-150)
     score = np.abs(y - mean) / sd
-    wider = 1 + WIDER * min(1.0, FULL_ROWS / (of or len(y)))
+
     square = average((y - mean) ** 2, weight)
-    log_density = average(
-        -0.5 * score**2 - np.log(sd) - 0.5 * math.log(2 * math.pi), weight
-    )
-    inside = [
-        average(score <= find_normal_half_width(level), weight) for level in LEVELS
-    ]
     rmse = math.sqrt(square.value)
-    found = (
-        Mean(rmse, square.error / (2 * rmse or 1.0)),
-        Mean(1 - square.value / variance, square.error / variance),
-        log_density,
-        *inside,
+    log_p = -0.5 * score**2 - np.log(sd) - 0.5 * math.log(2 * math.pi)
+    log_density = average(log_p, weight)
+    inside_50 = average(score <= find_normal_half_width(0.5), weight)
+    inside_95 = average(score <= find_normal_half_width(0.95), weight)
+
+    wider = 1 + WIDER * min(1.0, FULL_ROWS / (of or len(y)))
+    return TargetEstimate(
+        how="leave-one-out",
+        rows=len(y),
+        rmse=rmse,
+        rmse_error=wider * (square.error / (2 * rmse or 1.0)),
+        r2=1 - square.value / variance,
+        r2_error=wider * (square.error / variance),
+        log_density=log_density.value,
+        log_density_error=wider * log_density.error,
+        coverage_50=inside_50.value,
+        coverage_50_error=wider * inside_50.error,
+        coverage_95=inside_95.value,
+        coverage_95_error=wider * inside_95.error,
+        baseline_rmse=math.sqrt(variance),
+        baseline_log_density=-0.5 * math.log(2 * math.pi * math.e * variance),
+        scores=_find_quantiles(score, share),
     )
-    scores = [
-        x for mean in found for x in (mean.value, wider * mean.error)
-    ]  # in the order of the fields
-    baseline = math.sqrt(variance), -0.5 * math.log(2 * math.pi * math.e * variance)
+
+
+def _find_quantiles(score: Floats, share: Floats) -> tuple[float, ...]:
+    """Return weighted quantiles of the scores, at most MOST_SCORES of them."""
+    n = min(len(score), MOST_SCORES)
+    levels = np.arange(1, n + 1) / n
     order = np.argsort(score)
-    levels = np.arange(1, min(len(y), MOST_SCORES) + 1) / min(len(y), MOST_SCORES)
     place = np.searchsorted(np.cumsum(share[order]), levels - 1e-12)
-    quantiles = score[order[np.minimum(place, len(y) - 1)]]
-    return TargetEstimate._make(
-        ("leave-one-out", len(y), *scores, *baseline, tuple(quantiles.tolist()))
-    )
+    quantiles = score[order[np.minimum(place, len(score) - 1)]]
+    return tuple(quantiles.tolist())

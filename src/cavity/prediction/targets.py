@@ -1,5 +1,6 @@
-"""Predictions of regression: from q, from all training rows (Nyström, conjugate
-gradients), or by a committee. [thesis 4.2]
+"""Predict targets from q, from training rows, or by a committee.   [thesis 4.2]
+
+Nyström and conjugate gradients predict from all training rows.
 """
 
 from __future__ import annotations
@@ -18,59 +19,64 @@ from cavity.prediction.predict import PREDICT_BYTES, as_rows, predict_latent
 
 Units = tuple[float, float]  # shift and scale of the targets
 MOST_ITERATIONS = 2000
-HELD_BYTES = 512 << 20  # a Gram matrix up to this size is kept while a system is solved
+TINY = 1e-300  # replaces a zero in a denominator
+# a Gram matrix up to this size is kept while a system is solved
+HELD_BYTES = 512 << 20
 
 
 class TrainingRows(NamedTuple):
-    """(Q + B⁻¹)⁻¹ = B − B Aᵀ Λ⁻¹ A B at the training rows, B = diag(ω/σ²): the inverse
-    itself, or what preconditions K's.
+    """Training rows, with what solves their linear system.
+
+        (Q + B⁻¹)⁻¹ = B − B Aᵀ Λ⁻¹ A B      B = diag(ω/σ²)      Λ = I + A B Aᵀ
+
+    Nyström uses this inverse; conjugate gradients use it as a preconditioner for
+    K + B⁻¹.
     """
 
     X: Array  # [N D]
     y: Array  # [N]
     weight: Array  # [N], ω/σ²
     a: Array  # [M N]
-    lower: Array  # [M M], factor of Λ = I + A B Aᵀ
-    alpha: Array  # [N], the system's solution for y
-    tol: float  # of conjugate gradients; 0: none, Q stands for K
+    lower: Array  # [M M], factor of Λ
+    alpha: Array  # [N], solution of the system for y
+    tol: float  # tolerance of conjugate gradients; 0: Nyström
 
     def to(self, device: Any) -> TrainingRows:
-        """Return the rows as the arrays of a model on that device."""
+        """Return the rows as arrays of a model on that device."""
         import torch
 
-        moved: Any = {
-            name: torch.as_tensor(getattr(self, name)).to(device) for name in ARRAYS
-        }
-        return self._replace(
-            **{name: t if t.is_cuda else t.numpy() for name, t in moved.items()}
-        )
+        moved: dict[str, Any] = {}
+        for name in ARRAYS:
+            tensor = torch.as_tensor(getattr(self, name)).to(device)
+            moved[name] = tensor if tensor.is_cuda else tensor.numpy()
+        return self._replace(**moved)
 
 
-ARRAYS = TrainingRows._fields[:-1]
-STORED = "X", "y", "weight", "alpha"  # in model files: `condition` finds the others
+ARRAYS = ("X", "y", "weight", "a", "lower", "alpha")
+STORED = "X", "y", "weight", "alpha"  # in model files; `condition` computes the others
 
 
 def target_noise(model: FittedModel) -> float:
-    """Return the variance of the Gaussian likelihood, in units of the targets'
-    variance.
-    """
+    """Return the variance of the Gaussian likelihood, in the units of the fit."""
     return float(model.outcome.noise)
 
 
 def low_rank_solve(rows: TrainingRows, V: Array) -> Array:
     """(Q + B⁻¹)⁻¹ V, [N n]."""
     xp = namespace(V)
-    scaled = rows.weight[:, None] * V
+    B = rows.weight[:, None]
+    scaled = B * V
     lower = rows.lower[None]
     inner = xp.solve_lower_t(lower, xp.solve_lower(lower, (rows.a @ scaled)[None]))[0]
-    return scaled - rows.weight[:, None] * (rows.a.T @ inner)
+    return scaled - B * (rows.a.T @ inner)
 
 
 def make_training_rows(
     model: FittedModel, X: Any, y: Any, weight: Any, noise: float, tol: float
 ) -> TrainingRows:
-    """Return the training rows with α = (Q + B⁻¹)⁻¹ y, or (K + B⁻¹)⁻¹ y to a relative
-    residual of `tol`.
+    """Return the training rows with α = (Q + B⁻¹)⁻¹ y or, if tol > 0, (K + B⁻¹)⁻¹ y.
+
+    tol: relative residual of the solution.
     """
     xp = model.xp
     X, y, weight = (
@@ -84,11 +90,10 @@ def make_training_rows(
 def condition(
     model: FittedModel, X: Array, y: Array, weight: Array, alpha: Array, *, tol: float
 ) -> TrainingRows:
-    """Return the training rows with what follows from the model: A = L⁻¹ k(Z, X), and
-    the factor of I + A B Aᵀ.
-    """
+    """Return the training rows with A = L⁻¹ k(Z, X) and the factor of I + A B Aᵀ."""
     xp = model.xp
-    a = xp.double(model.project(as_rows(model, X))[0])[0]
+    projection, _ = model.project(as_rows(model, X))
+    a = xp.double(projection)[0]
     lower = xp.linalg.cholesky(xp.like(np.eye(len(a)), a) + (a * weight) @ a.T)
     return TrainingRows(X, y, weight, 1 * a, lower, alpha, tol)
 
@@ -105,8 +110,9 @@ def _norm(V: Array) -> Array:
 
 
 def conjugate_gradients(model: FittedModel, rows: TrainingRows, V: Array) -> Array:
-    """Solve (K + B⁻¹) x = V for all columns at once, preconditioned by the low-rank
-    inverse; converged columns stop.
+    """Solve (K + B⁻¹) x = V for all columns at once; converged columns stop.
+
+    The low-rank inverse (Q + B⁻¹)⁻¹ is the preconditioner.
     """
     product = _product(model, rows)
     xp = namespace(V)
@@ -115,28 +121,28 @@ def conjugate_gradients(model: FittedModel, rows: TrainingRows, V: Array) -> Arr
     z = low_rank_solve(rows, residual)
     direction = z
     rho = (residual * z).sum(0)
-    goal = rows.tol * xp.maximum(_norm(V), 1e-300)
+    goal = rows.tol * xp.maximum(_norm(V), TINY)
     for _ in range(MOST_ITERATIONS):
         going = _norm(residual) > goal
         if not going.any():
             return x
         image = product(direction)
-        step = xp.where(
-            going, rho / xp.maximum((direction * image).sum(0), 1e-300), 0.0
-        )
+        curvature = xp.maximum((direction * image).sum(0), TINY)
+        step = xp.where(going, rho / curvature, 0.0)
         x = x + step * direction
         residual = residual - step * image
         z = low_rank_solve(rows, residual)
         new = (residual * z).sum(0)
-        direction = z + xp.where(going, new / xp.maximum(rho, 1e-300), 0.0) * direction
+        turn = xp.where(going, new / xp.maximum(rho, TINY), 0.0)
+        direction = z + turn * direction
         rho = new
+
     from sklearn.exceptions import ConvergenceWarning
 
     warnings.warn(
         f"conjugate gradients stopped after {MOST_ITERATIONS} iterations, before the "
-        f"residual fell to tol={rows.tol:g}: raise "
-        "n_inducing= for a better preconditioner, or use ConjugateGradients(tol=...) "
-        "with a larger tol.",
+        f"residual fell to tol={rows.tol:g}: raise n_inducing= for a better "
+        "preconditioner, or use ConjugateGradients(tol=...) with a larger tol.",
         ConvergenceWarning,
         stacklevel=4,
     )
@@ -144,23 +150,18 @@ def conjugate_gradients(model: FittedModel, rows: TrainingRows, V: Array) -> Arr
 
 
 def _product(model: FittedModel, rows: TrainingRows) -> Callable[[Array], Array]:
-    """Return the map V → (K + B⁻¹) V; the Gram matrix is kept, or made in pieces."""
+    """Return the map V → (K + B⁻¹) V; a large K is computed in pieces, each time."""
     N = len(rows.X)
-    if 8 * N * N <= HELD_BYTES:
-        size = N
-    else:
-        size = max(1, HELD_BYTES // (8 * N))
-    held = None
-    if size == N:
-        held = [_cross(model, rows.X, rows.X)]
+    fits = 8 * N * N <= HELD_BYTES
+    size = N if fits else max(1, HELD_BYTES // (8 * N))
+    held = [_cross(model, rows.X, rows.X)] if fits else None
 
     def apply(V: Array) -> Array:
         pieces = held or (
             _cross(model, rows.X, rows.X[i : i + size]) for i in range(0, N, size)
         )
-        return (
-            model.xp.join([piece.T @ V for piece in pieces]) + V / rows.weight[:, None]
-        )
+        image = model.xp.join([piece.T @ V for piece in pieces])
+        return image + V / rows.weight[:, None]
 
     return apply
 
@@ -173,24 +174,24 @@ def _cross(model: FittedModel, X: Array, new: Array) -> Array:
 
 
 def _latent_from_rows(model: FittedModel, rows: TrainingRows, new: Array) -> Marginals:
-    """Return mean and variance of f at new rows [n]; Nyström's variances below 0 become
-    0.
-    """
+    """Return mean and variance of f at new rows [n], without negative variances."""
     size = max(1, PREDICT_BYTES // (8 * len(rows.X)))
-    parts = (
-        _joint_from_rows(model, rows, new[i : i + size])
-        for i in range(0, len(new), size)
-    )
-    mean, var = map(
-        np.concatenate, zip(*((m, 1 * cov.diagonal()) for m, cov in parts), strict=True)
-    )
-    return Marginals(mean, np.maximum(var, 0))
+    means = []
+    variances = []
+    for start in range(0, len(new), size):
+        mean, cov = _joint_from_rows(model, rows, new[start : start + size])
+        means.append(mean)
+        variances.append(cov.diagonal().copy())  # not a view: it would keep cov
+    return Marginals(np.concatenate(means), np.maximum(np.concatenate(variances), 0))
 
 
 def _joint_from_rows(
     model: FittedModel, rows: TrainingRows, new: Array
 ) -> tuple[Floats, Floats]:
-    """Return mean [n] and covariance [n n]: k(X, ·)ᵀα and k − k(X, ·)ᵀ (…)⁻¹ k(X, ·)."""
+    """Return mean [n] and covariance [n n] of f at new rows.
+
+    mean  k(X, ·)ᵀ α      covariance  k(·, ·) − k(X, ·)ᵀ (…)⁻¹ k(X, ·)
+    """
     k = _cross(model, rows.X, new)
     xp = model.xp
     prior = xp.double(model.among(as_rows(model, new))[0])
@@ -198,8 +199,9 @@ def _joint_from_rows(
 
 
 def _nearest_covariance(cov: Floats) -> Floats:
-    """Return the nearest positive semi-definite matrix: a solution to `tol` leaves
-    small negative eigenvalues at small noise.
+    """Return the nearest positive semi-definite matrix.
+
+    With small noise, a solution to `tol` leaves small negative eigenvalues.
     """
     cov = 0.5 * (cov + cov.T)
     values, vectors = np.linalg.eigh(cov)
@@ -209,33 +211,36 @@ def _nearest_covariance(cov: Floats) -> Floats:
 
 
 def committee(model: FittedModel, members: Marginals, new: Array) -> Marginals:
-    r"""Combine predictions of single rows: 1/v = Σ 1/v_i − (p − 1)/k(x, x),  m = v Σ
-    m_i/v_i.        [thesis 4.10]
+    r"""Combine predictions of the p members at single rows.   [thesis 4.10]
+
+    1/v = Σ 1/v_i − (p − 1)/k(x, x)      m = v Σ m_i/v_i
     """
     p = members.mean.shape[1]
     prior = model.xp.host(model.formula.diag(as_rows(model, new))[0])
-    precision = 1 / np.maximum(members.var, 1e-300)
+    precision = 1 / np.maximum(members.var, TINY)
     var = 1 / (precision.sum(1) - (p - 1) / prior)
     return Marginals(var * (precision * members.mean).sum(1), var)
 
 
 def committee_joint(mean: Floats, cov: Floats, prior: Floats) -> tuple[Floats, Floats]:
-    r"""Combine joint predictions [p n] and [p n n]: C⁻¹ = Σ C_i⁻¹ − (p − 1) K⁻¹,  m = C
-    Σ C_i⁻¹ m_i.
+    r"""Combine joint predictions of the p members, [p n] and [p n n].
+
+    C⁻¹ = Σ C_i⁻¹ − (p − 1) K⁻¹      m = C Σ C_i⁻¹ m_i
     """
-    small = (
-        1e-10 * prior.diagonal().mean() * np.eye(len(prior))
-    )  # near rows have singular covariances
+    p = len(cov)
+    # rows near each other have singular covariances
+    small = 1e-10 * prior.diagonal().mean() * np.eye(len(prior))
     inverse = np.linalg.inv(cov + small)
-    joint = np.linalg.inv(
-        inverse.sum(0) - (len(cov) - 1) * np.linalg.inv(prior + small)
-    )
-    return joint @ (inverse @ mean[..., None]).sum(0)[:, 0], 0.5 * (joint + joint.T)
+    precision = inverse.sum(0) - (p - 1) * np.linalg.inv(prior + small)
+    joint = np.linalg.inv(precision)
+    shift = (inverse @ mean[..., None]).sum(0)[:, 0]
+    return joint @ shift, 0.5 * (joint + joint.T)
 
 
 def residual(model: FittedModel, new: Any) -> Floats:
-    """Return r of one latent function at new rows, [n]."""
-    return np.asarray(model.xp.host(model.project(as_rows(model, new))[1])[0])
+    """Return the residual r of a single latent function at new rows, [n]."""
+    _, r = model.project(as_rows(model, new))
+    return np.asarray(model.xp.host(r)[0])
 
 
 def predict_values(
@@ -247,9 +252,11 @@ def predict_values(
     f = Marginals(*map(model.xp.host, predict_latent(model, new)))
     if len(model.lower) > 1:
         return committee(model, f, new)
-    return Marginals(
-        f.mean[:, 0], f.var[:, 0] - (0 if with_residual else residual(model, new))
-    )
+    mean = f.mean[:, 0]
+    var = f.var[:, 0]
+    if not with_residual:
+        var = var - residual(model, new)
+    return Marginals(mean, var)
 
 
 def predict_targets(
@@ -260,8 +267,9 @@ def predict_targets(
     units: Units,
     noise: float,
 ) -> tuple[Floats, Floats]:
-    """Return mean and standard deviation in the units of y, each [n]; `noise` is a
-    variance added to that of f.
+    """Return mean and standard deviation in the units of y, each [n].
+
+    `noise` is added to the variance of f.
     """
     shift, scale = units
     f = predict_values(model, rows, with_residual, new)
@@ -272,28 +280,34 @@ def predict_joint(
     model: FittedModel, rows: TrainingRows | None, with_residual: bool, new: Any
 ) -> tuple[Floats, Floats]:
     """Return mean [n] and covariance [n n] of f."""
-    if rows is not None:
-        mean, cov = _joint_from_rows(model, rows, as_rows(model, new))
-        return mean, cov if rows.tol == 0 else _nearest_covariance(cov)
-    xp = model.xp
     X = as_rows(model, new)
-    a = model.project(X)[0]
-    mean = xp.host((model.mean[:, None] @ a)[:, 0])
-    half = xp.host(xp.solve_lower(model.lower, a))
-    a = xp.host(a)
+    if rows is not None:
+        mean, cov = _joint_from_rows(model, rows, X)
+        if rows.tol > 0:
+            cov = _nearest_covariance(cov)
+        return mean, cov
+
+    xp = model.xp
+    projection, _ = model.project(X)
+    mean = xp.host((model.mean[:, None] @ projection)[:, 0])
+    half = xp.host(xp.solve_lower(model.lower, projection))
+    a = xp.host(projection)
     prior = xp.host(model.among(X)[0])
     cov = half.swapaxes(1, 2) @ half  # AᵀΣA of each latent function
     if len(cov) > 1:
-        return committee_joint(mean, cov + prior - a.swapaxes(1, 2) @ a, prior)
-    return mean[0], cov[0] + prior - a[0].T @ a[0] if with_residual else cov[0]
+        cov = cov + prior - a.swapaxes(1, 2) @ a
+        return committee_joint(mean, cov, prior)
+    if not with_residual:
+        return mean[0], cov[0]
+    return mean[0], cov[0] + prior - a[0].T @ a[0]
 
 
 def draw_normal(
     mean: Floats, cov: Floats, n: int, rng: np.random.RandomState
 ) -> Floats:
-    """Return mean + root · N(0, I), [N n].
+    """Draw from N(mean, cov), [N n].
 
-    The root is by eigenvalues: smooth functions have singular covariances.
+    The root of cov comes from eigenvalues: smooth functions have singular covariances.
     """
     values, vectors = np.linalg.eigh(cov)
     root = vectors * np.sqrt(np.maximum(values, 0.0))

@@ -1,6 +1,4 @@
-"""Split the entropy of a prediction, and measure the novelty of rows.
-[docs/decisions/0014]
-"""
+"""Split the entropy of predictions, and measure the novelty of rows.   [decision 14]"""
 
 from __future__ import annotations
 
@@ -25,17 +23,18 @@ from cavity.prediction.predict import (
 
 
 class Uncertainty(Tabular, EntropyParts):
-    """Entropy of each row's label and its two parts, each (n,), in nats (divide by log
-    2 for bits).
+    """Entropy of each prediction and its two parts, in nats.
+
+    Divide by log 2 for bits.
 
     Attributes
     ----------
-    total : ndarray of shape (n,)
+    total : ndarray of shape (n_samples,)
         Entropy of the class probabilities.
-    aleatoric : ndarray of shape (n,)
-        What would remain if the latent functions were known.
-    epistemic : ndarray of shape (n,)
-        What labels nearby could teach.
+    aleatoric : ndarray of shape (n_samples,)
+        Entropy that would remain if the latent functions were known.
+    epistemic : ndarray of shape (n_samples,)
+        Entropy that labels of similar rows would remove.
     """
 
     __slots__ = ()
@@ -48,22 +47,25 @@ class Uncertainty(Tabular, EntropyParts):
 
 
 def predict_uncertainty(model: FittedModel, rows: Floats) -> Uncertainty:
-    """Split the entropy of the predicted probabilities, temperature and pool included."""
+    """Split the entropy of the predicted probabilities, temperature and pool included.
+
+    The parts of the Gaussian process are scaled by one factor per row.
+    """
     f = predict_latent(model, rows)
     log_p = apply_pool(model, f, log_probabilities(model, f), rows)
-    aleatoric, epistemic = split_entropy(model, f)
-    # as the parts of the Gaussian process, by one factor per row
     total = -(np.exp(log_p) * log_p).sum(1)
+
+    aleatoric, epistemic = split_entropy(model, f)
     own = aleatoric + epistemic
     scale = np.divide(total, own, out=np.zeros_like(total), where=own > 0)
-    return Uncertainty(
-        total, np.where(own > 0, scale * aleatoric, total), scale * epistemic
-    )
+    aleatoric = np.where(own > 0, scale * aleatoric, total)
+    return Uncertainty(total, aleatoric, scale * epistemic)
 
 
 def split_entropy(model: FittedModel, f: Marginals | Joint) -> tuple[Floats, Floats]:
-    """Return both parts of the Gaussian process: noise on f is aleatoric, all other
-    variance of f, also the residual, epistemic.
+    """Return aleatoric and epistemic entropy of the Gaussian process, each [n].
+
+    Noise on f is aleatoric; the other variance of f, residual included, is epistemic.
     """
     host = model.xp.host
     if isinstance(f, Joint):  # the likelihood has its own noise
@@ -71,28 +73,27 @@ def split_entropy(model: FittedModel, f: Marginals | Joint) -> tuple[Floats, Flo
 
         from cavity.engine.likelihoods.quadrature.correlated import softmax_uncertainty
 
-        parts = [
-            softmax_uncertainty(*(torch.as_tensor(host(x)) for x in (f.mean, f.cov)))
-        ]
+        mean = torch.as_tensor(host(f.mean))
+        cov = torch.as_tensor(host(f.cov))
+        parts = [softmax_uncertainty(mean, cov)]
     else:
         noise = model.noises
         outcome = model.outcome
-        if hasattr(outcome, "to"):  # a likelihood of the user's own
+        if hasattr(outcome, "to"):  # a user's likelihood
             outcome = copy.deepcopy(outcome).to("cpu")
-        with np.errstate(over="ignore"):  # of squared distances, before exp
-            pieces = (map(host, piece) for piece in split_marginals(model, f))
-            parts = [
-                ask(outcome.uncertainty, m, np.maximum(v - noise, 0), noise)
-                for m, v in pieces
-            ]
-    _, aleatoric, epistemic = (
-        np.concatenate(column) for column in zip(*parts, strict=True)
-    )
+        with np.errstate(over="ignore"):  # squared distances may overflow before exp
+            parts = []
+            for mean, var in split_marginals(model, f):
+                known = np.maximum(host(var) - noise, 0)
+                parts.append(ask(outcome.uncertainty, host(mean), known, noise))
+    aleatoric = np.concatenate([part[1] for part in parts])
+    epistemic = np.concatenate([part[2] for part in parts])
     return aleatoric, epistemic
 
 
 def predict_novelty(
     model: FittedModel, rows: Floats, novelty: Novelty
 ) -> tuple[Floats]:
-    """Return how unlike the training rows each row is, [n]."""
-    return (novelty.at(model.xp.host(predict_latent(model, rows).var)),)
+    """Return the novelty of each row, [n]."""
+    var = model.xp.host(predict_latent(model, rows).var)
+    return (novelty.at(var),)

@@ -1,6 +1,4 @@
-"""Scores of class probabilities P [n C], given the column y [n] of the true class of
-each row.
-"""
+"""Calibration of class probabilities P [n C], given the true class y [n] of each row."""
 
 from __future__ import annotations
 
@@ -55,12 +53,12 @@ def reliability(P: Any, y: Any, bins: int = BINS, labels: Any = None) -> Reliabi
 
 
 def check_probabilities(P: Any, y: Any, labels: Any = None) -> tuple[Floats, Ints]:
-    """Check probabilities and true classes, and return them as arrays: classes as
-    columns of P.
+    """Check probabilities and true classes; return them as arrays.
+
+    The classes become columns of P.
     """
-    if labels is not None:
-        names = labels
-    else:
+    names = labels
+    if labels is None:
         names = getattr(P, "columns", None)
     P = np.asarray(to_host(P), dtype=np.float64)
     y = np.asarray(to_host(y))
@@ -74,13 +72,13 @@ def check_probabilities(P: Any, y: Any, labels: Any = None) -> tuple[Floats, Int
             f"labels has {len(names)} entries, but P has {P.shape[1]} columns: give "
             f"one each."
         )
-    if labels is not None or (
-        names is not None and np.isin(y, np.asarray(names)).all()
-    ):
-        y = match_labels(y, np.asarray(names))
+    if names is not None:
+        names = np.asarray(names)
+        if labels is not None or np.isin(y, names).all():
+            y = match_labels(y, names)
     if y.dtype.kind not in "iub" or y.min() < 0 or y.max() >= P.shape[1]:
         raise BadInput(
-            f"y must hold columns of P, 0 to {P.shape[1] - 1}, or labels: "
+            f"y must hold columns of P, 0 to {P.shape[1] - 1}, or labels: pass "
             f"labels=clf.classes_."
         )
     wrong = ~((P >= -SLACK) & (P <= 1 + SLACK)).all(1)  # NaN too
@@ -88,7 +86,7 @@ def check_probabilities(P: Any, y: Any, labels: Any = None) -> tuple[Floats, Int
         row = int(np.flatnonzero(wrong)[0])
         raise BadInput(
             f"row {row} of P, {P[row].tolist()!s:.60}, is not a row of probabilities: "
-            f"give the result of predict_proba, not logits."
+            f"pass the result of predict_proba, not logits."
         )
     return P, y.astype(np.int64)
 

@@ -1,4 +1,4 @@
-"""What the report tells: predictions with scores, ranked columns, partial dependence,
+"""Findings of the report: scored predictions, ranked columns, partial dependence, and
 rows to check.
 """
 
@@ -25,26 +25,22 @@ from cavity.tables.labels import encode, to_array
 from cavity.tables.validation import Prepared
 
 Model = GPClassifier | GPRegressor
-# predictions for the importance of columns; fewer with many classes
-MOST_SHUFFLED = 40_000
-MOST_REPLACED = 30_000  # predictions for what moves single rows
+MOST_SHUFFLED = 40_000  # predictions for importance; fewer if there are many classes
+MOST_REPLACED = 30_000  # predictions for the contributions of single rows
 CURVES = 6  # columns whose partial dependence is drawn
-MAX_ROWS = 15  # hardest rows, and most uncertain rows
+MAX_ROWS = 15  # hardest rows, and as many uncertain rows
 
 
 class Scored(NamedTuple):
-    """Rows with predictions and, if the truth is known, scores next to those of a
-    baseline.
-    """
+    """Rows with predictions; with scores next to a baseline if the truth is known."""
 
     raw: RawRows
     outcome: Floats  # log-probabilities [n C], or means and standard deviations [n 2]
-    novelty: Floats | None  # [n]; None for models that cannot tell
-    truth: Any = None  # numbers of classes, or numbers
+    novelty: Floats | None  # [n]; None if the model has no measure of it
+    truth: Any = None  # numbers of classes, or targets
     scores: Any = None
     ranges: Any = None
-    # scores of class frequencies, or of the mean and spread of the training rows
-    plain: Any = None
+    plain: Any = None  # scores of class frequencies, or of mean and spread of training
 
 
 class Ranking(NamedTuple):
@@ -56,7 +52,7 @@ class Ranking(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """A model, and what the report tells of it."""
+    """A model, and what the report says about it."""
 
     model: Model
     fit: Result
@@ -65,7 +61,7 @@ class Findings(NamedTuple):
     columns: list[str]
     used: set[int]  # numbers of the columns that the model reads
     scored: Scored | None  # None without rows
-    ranking: Ranking | None  # None if it is not known which columns matter
+    ranking: Ranking | None  # None if no importance is known
 
     @property
     def judged(self) -> Scored | None:
@@ -76,8 +72,9 @@ class Findings(NamedTuple):
 
 
 def find(model: Model, X: Any, y: Any) -> Findings:
-    """Find what there is to tell of a fitted model, of rows and of their labels or
-    targets, which may be None.
+    """Collect findings on a fitted model, on rows and on their labels or targets.
+
+    X, or only y, may be None.
     """
     fit = view_fit(model)
     columns, owner = find_columns(fit.features)
@@ -86,63 +83,61 @@ def find(model: Model, X: Any, y: Any) -> Findings:
         truth = np.asarray(to_array(to_plain(y, "y")))
     scored = None
     if X is not None:
-        scored = score_rows(
-            model, fit, read_raw_rows(X, fit.features, fit.model), truth
-        )
+        raw = read_raw_rows(X, fit.features, fit.model)
+        scored = score_rows(model, fit, raw, truth)
     used = set(owner.tolist())
     ranking = rank_columns(model, scored, truth, used)
-    target = fit.features.target or (
-        "the target" if fit.classes is None else "the label"
-    )
-    if fit.classes is None:
-        classes = []
-    else:
+    target = "the target"
+    classes = []
+    if fit.classes is not None:
+        target = "the label"
         classes = list(map(format_label, fit.classes))
+    target = fit.features.target or target
     return Findings(model, fit, target, classes, list(columns), used, scored, ranking)
 
 
 def score_rows(model: Model, fit: Result, raw: RawRows, y: Any) -> Scored:
+    """Predict rows, and score the predictions unless y is None."""
     rows = Prepared(raw.X)
     if isinstance(model, GPRegressor):
         outcome = np.column_stack(model.predict(rows, return_std=True))
     else:
         outcome = model.predict_log_proba(rows)
-    scored = Scored(
-        raw, outcome, None if fit.novelty is None else model.predict_novelty(rows)
-    )
+    novelty = None
+    if fit.novelty is not None:
+        novelty = model.predict_novelty(rows)
     if y is None:
-        return scored
+        return Scored(raw, outcome, novelty)
+
     if y.shape != (len(raw.X),):
         what = "target" if fit.classes is None else "label"
         raise BadInput(
             f"X has {len(raw.X)} rows and y has shape {y.shape}: give one {what} per "
             f"row."
         )
+    weight = np.ones(len(y))
     if fit.classes is None:
         truth = y.astype(np.float64)
-        found = assess_targets(
-            outcome[:, 0], outcome[:, 1], truth, np.ones(len(y)), fit.units
-        )
+        mean, std = outcome.T
+        assessed = assess_targets(mean, std, truth, weight, fit.units)
     else:
         truth = encode(y, fit.classes)
-        found = assess_classes(outcome, truth, np.ones(len(y)), fit.class_prior)
-    return Scored(*scored[:3], truth, *found)
+        assessed = assess_classes(outcome, truth, weight, fit.class_prior)
+    return Scored(raw, outcome, novelty, truth, *assessed)
 
 
 def rank_columns(
     model: Model, scored: Scored | None, y: Any, used: set[int]
 ) -> Ranking | None:
-    """Rank the columns: on labelled rows by what shuffling costs, else by the
-    importance that the fit found.
+    """Rank the columns by importance.
+
+    On labelled rows it is what shuffling costs, otherwise what the fit found.
     """
     values = getattr(model, "feature_importance_", None)
     errors = None
     if scored is not None and y is not None:
-        room = (
-            MOST_SHUFFLED
-            // max(1, len(getattr(model, "classes_", ())) // 4)
-            // (2 * len(used))
-        )
+        n_classes = len(getattr(model, "classes_", ()))
+        room = MOST_SHUFFLED // max(1, n_classes // 4) // (2 * len(used))
         chosen = choose_rows(len(y), int(np.clip(room, 50, 500)), 0)
         found = model.explain(Prepared(scored.raw.X[chosen]), y[chosen], n_repeats=2)
         values = found.importance
@@ -150,65 +145,60 @@ def rank_columns(
     if values is None:
         return None
     order = [j for j in np.argsort(-values, kind="stable").tolist() if j in used]
-    return Ranking(
-        order,
-        values[order].tolist(),
-        None if errors is None else errors[order].tolist(),
-    )
+    if errors is not None:
+        errors = errors[order].tolist()
+    return Ranking(order, values[order].tolist(), errors)
 
 
 def find_dependences(found: Findings) -> list[tuple[PartialDependence, float]]:
     if found.ranking is None or found.scored is None:
         return []
     raw = found.scored.raw
-    if found.scored.outcome.shape[1] <= 6:
-        n_values = 12
-        n_rows = 30
-    else:
+    n_values = 12
+    n_rows = 30
+    if found.scored.outcome.shape[1] > 6:  # many classes take longer
         n_values = 8
         n_rows = 20
-    ranked = zip(found.ranking.places, found.ranking.values, strict=True)
-    best = [(j, v) for j, v in ranked if v > 0][:CURVES]
-    return [
-        (found.model.partial_dependence(raw, j, n_values=n_values, n_rows=n_rows), v)
-        for j, v in best
-    ]
+    dependences = list[tuple[PartialDependence, float]]()
+    ranking = found.ranking
+    for j, value in zip(ranking.places, ranking.values, strict=True):
+        if value > 0 and len(dependences) < CURVES:
+            part = found.model.partial_dependence(
+                raw, j, n_values=n_values, n_rows=n_rows
+            )
+            dependences.append((part, value))
+    return dependences
 
 
 def find_notable(scored: Scored, is_regression: bool) -> list[tuple[int, str]]:
-    """Return rows to check with the reason: the hardest, whose truth is least expected,
-    and the most uncertain.
+    """Return rows to check with the reason.
+
+    They are the hardest, whose truth is least expected, and the most uncertain.
     """
     outcome = scored.outcome
     truth = scored.truth
     few = min(MAX_ROWS, (len(outcome) + 1) // 2)
+    doubt = outcome[:, 1] if is_regression else -outcome.max(1)
+    unsure = np.argsort(-doubt, kind="stable")[:few].tolist()
     hard = []
-    if is_regression:
-        doubt = outcome[:, 1]
-    else:
-        doubt = -outcome.max(1)
     if truth is not None:
         if is_regression:
-            own = outcome[:, 0]
+            off = np.abs(truth - outcome[:, 0]) / doubt
         else:
-            own = outcome[np.arange(len(truth)), truth]
-        if is_regression:
-            off = np.abs(truth - own) / doubt
-        else:
-            off = -own
+            off = -outcome[np.arange(len(truth)), truth]
         hard = np.argsort(-off, kind="stable")[:few].tolist()
-    unsure = np.argsort(-doubt, kind="stable")[:few].tolist()
     rows = [(n, "hardest, uncertain" if n in unsure else "hardest") for n in hard]
     return rows + [(n, "uncertain") for n in unsure if n not in hard]
 
 
 def explain_notable(model: Model, scored: Scored, rows: list[int]) -> Contributions:
     raw = scored.raw
-    used = len(np.unique(scored.raw.owner))
-    most = int(np.clip(MOST_REPLACED // max(1, len(rows) * used), 2, 30))
-    chosen = raw._replace(
-        X=raw.X[rows], table=None if raw.table is None else raw.table.take(rows)
-    )
+    n_replaced = max(1, len(rows) * len(np.unique(raw.owner)))
+    most = int(np.clip(MOST_REPLACED // n_replaced, 2, 30))
+    table = None
+    if raw.table is not None:
+        table = raw.table.take(rows)
+    chosen = raw._replace(X=raw.X[rows], table=table)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return model.explain_rows(chosen, raw, n_background=most)

@@ -15,8 +15,8 @@ from cavity.report.findings import Findings, Model, Scored, find
 from cavity.report.scores import FEW_ROWS
 from cavity.report.templates import list_columns, render_report
 
-CALIBRATED = 0.05  # expected calibration error of probabilities that can be trusted
-MANY = 1000  # rows from which on a larger one means something
+CALIBRATED = 0.05  # largest calibration error of probabilities that can be trusted
+MANY = 1000  # fewer rows cannot show a larger one
 
 
 def write_report(
@@ -32,8 +32,8 @@ def write_report(
 ) -> Path:
     """Write an HTML report on a fitted classifier or regressor.
 
-    Rows X add what matters, how predictions depend on columns, and which rows are
-    uncertain; y, how good the model is.
+    With rows X, the report shows which columns matter, how predictions depend on them,
+    and which rows are uncertain. With y, it shows how good the model is.
 
     Parameters
     ----------
@@ -42,16 +42,16 @@ def write_report(
     path : str or Path
         File to write.
     X, y : array-like, optional
-        Rows, raw cells as they are, and their labels or targets. For unbiased scores,
-        give rows that were not used for training.
+        Rows of raw cells, and their labels or targets. For unbiased scores, give rows
+        that were not used for training.
     title : str, optional
         Title of the page.
     row_numbers : sequence of int, optional
-        What the page calls the rows, by default their numbers from 0.
+        Numbers of the rows on the page, by default from 0.
     note : str, optional
         A remark for the headline, such as where the rows come from.
     training_rows : bool, optional
-        Whether the model was trained on these rows: the headline then says so, and
+        Whether the model was trained on these rows. The headline then says so, and
         gives the estimate for new rows.
 
     Returns
@@ -65,25 +65,25 @@ def write_report(
     >>> from sklearn.datasets import load_iris
     >>> from cavity import GPClassifier, Training, report
     >>> X, y = load_iris(return_X_y=True)
-    >>> clf = GPClassifier("sep", n_inducing=5, training=Training(tol=1.0), random_state=0).fit(X[::2], y[::2])
-    >>> path = report.write_report(clf, f"{tempfile.mkdtemp()}/report.html", X[1::2], y[1::2])
+    >>> training = Training(tol=1.0)
+    >>> clf = GPClassifier("sep", n_inducing=5, training=training, random_state=0)
+    >>> clf = clf.fit(X[::2], y[::2])
+    >>> file = f"{tempfile.mkdtemp()}/report.html"
+    >>> path = report.write_report(clf, file, X[1::2], y[1::2])
     """
     if X is None and y is not None:
         raise BadInput("labels y were given without rows X: give both or neither.")
-    write_bytes(
-        path,
-        make_page(find(model, X, y), title, row_numbers, note, training_rows).encode(),
-    )
+    page = make_page(find(model, X, y), title, row_numbers, note, training_rows)
+    write_bytes(path, page.encode())
     return Path(path)
 
 
 def make_page(
     found: Findings, title: str, row_numbers: Any, note: str, training_rows: bool
 ) -> str:
-    """Return the page: what the template says, in the order of its sections."""
-    # files of other versions have no plan
+    """Render the page; its content is listed in the order of the sections."""
     model = found.model
-    plan = found.fit.plan
+    plan = found.fit.plan  # None in files of other versions
     return render_report(
         found=found,
         title=title or f"Report on a model of {found.target}",
@@ -109,22 +109,22 @@ def find_lead(found: Findings) -> dict[str, Any]:
     lead: dict[str, Any] = {"verdict": None, "best": []}
     if found.ranking is not None:
         places, values, errors = found.ranking
-        known = zip(places, values, errors or [0.0] * len(values), strict=True)
-        lead["best"] = [
+        errors = errors or [0.0] * len(values)
+        clear = [
             found.columns[j]
-            for j, value, error in known
+            for j, value, error in zip(places, values, errors, strict=True)
             if value > max(0.01, 2 * error)
-        ][:3]
+        ]
+        lead["best"] = clear[:3]
     scored = found.judged
-    if scored is None or not found.classes:
-        if scored is None:
-            return lead
+    if scored is None:
+        return lead
+    if not found.classes:
         return lead | {"verdict": judge_numbers(scored)}
-    prior = found.fit.class_prior
-    if prior is None:
-        counts: Any = np.bincount(scored.truth, minlength=len(found.classes))
-    else:
-        counts = prior
+
+    counts: Any = found.fit.class_prior
+    if counts is None:
+        counts = np.bincount(scored.truth, minlength=len(found.classes))
     return lead | {
         "verdict": judge_classes(scored),
         "frequent": found.classes[int(counts.argmax())],
@@ -134,9 +134,7 @@ def find_lead(found: Findings) -> dict[str, Any]:
 
 
 def judge_classes(scored: Scored) -> tuple[str, str]:
-    """Compare the log loss with that of class frequencies, and the error with that of
-    the most frequent class.
-    """
+    """Compare the log loss with class frequencies, the error with the frequent class."""
     if not scored.ranges["nll"][1] < scored.plain["nll"]:
         return "bad", "Not shown to be better than guessing"
     if scored.ranges["error"][1] < 0.5 * scored.plain["error"]:
@@ -149,20 +147,24 @@ def judge_numbers(scored: Scored) -> tuple[str, str]:
     if not ratio < 1:
         return "bad", "Not shown to be better than the mean"
     if ratio < 0.5:
-        return ("good", "Much better than the mean")
-    return ("fair", "Better than the mean")
+        return "good", "Much better than the mean"
+    return "fair", "Better than the mean"
 
 
 def describe_calibration(scored: Scored) -> str:
     said = float(np.exp(scored.outcome.max(1)).mean())
-    ece = scored.scores["ece"]
     right = 1 - scored.scores["error"]
     low, high = (1 - end for end in reversed(scored.ranges["error"]))
     promise = f"promise {said:.1%} right answers, and {right:.1%} are."
     if not low <= said <= high:
-        return f"It is {'too sure' if said > right else 'not sure enough'} of itself: its probabilities {promise}"
+        trait = "too sure" if said > right else "not sure enough"
+        return f"It is {trait} of itself: its probabilities {promise}"
+    ece = scored.scores["ece"]
     if ece > CALIBRATED and len(scored.outcome) >= MANY:
-        return f"Take single probabilities with care: they are off by {100 * ece:.0f} points on average, in both directions."
+        return (
+            f"Take single probabilities with care: they are off by {100 * ece:.0f} "
+            f"points on average, in both directions."
+        )
     return (
         f"Its probabilities can be trusted, as far as these rows tell: they {promise}"
     )
@@ -176,17 +178,20 @@ def describe_failures(scored: Scored, classes: list[str]) -> str:
     hits = confusion.diagonal()
     if hits.sum() == rows.sum():
         return "It makes no error on these rows."
-    miss = np.where(rows > 0, (rows - hits) / np.maximum(rows, 1), 0.0)
+    miss = (rows - hits) / np.maximum(rows, 1)
     if (rows >= FEW_ROWS).any():
-        enough = np.where(rows >= FEW_ROWS, miss, -1.0)
-    else:
-        enough = miss
-    c = int(enough.argmax())
-    others = np.where(np.arange(n) == c, 0, confusion[c])
-    missed = f"{others.sum()} of {rows[c]:,} row{'' if rows[c] == 1 else 's'}"
+        miss = np.where(rows >= FEW_ROWS, miss, -1.0)
+    c = int(miss.argmax())
+    others = confusion[c].copy()
+    others[c] = 0
+    plural = "" if rows[c] == 1 else "s"
+    missed = f"{others.sum()} of {rows[c]:,} row{plural} are missed"
     mostly = ""
     if 2 * others.max() > others.sum():
         mostly = f", mostly taken for {classes[others.argmax()]}"
-    text = f"It fails most often on {classes[c]}: {missed} are missed{mostly}."
-    never = [classes[k] for k in np.flatnonzero((rows > 0) & (confusion.sum(0) == 0))]
-    return text + (f" Never predicted: {list_columns(never)}." if never else "")
+    text = f"It fails most often on {classes[c]}: {missed}{mostly}."
+    unseen = (rows > 0) & (confusion.sum(0) == 0)
+    never = [classes[k] for k in np.flatnonzero(unseen)]
+    if never:
+        text += f" Never predicted: {list_columns(never)}."
+    return text

@@ -25,21 +25,19 @@ __all__ = ["decision_regions", "reliability_diagram"]
 
 GRID = 120  # points per side of the grid on which regions are evaluated
 PALE = 0.55  # fraction of white in the colours of regions
-# letters of a class, and entries, of the legend inside the plot
-NAME_WIDTH = 16
-MOST_INSIDE = 4
-MOST_DOUBT = 0.95  # from which on there is no boundary
-USUAL = 95  # per cent of training rows that the model knows as well
+NAME_WIDTH = 16  # letters of a class in the legend
+MOST_INSIDE = 4  # classes of a legend inside the plot
+MOST_DOUBT = 0.95  # no boundary is drawn above it
+USUAL = 95  # percentile of the training rows; their doubt is 0
 
 
 def reliability_diagram(
     P: Any, y: Any, ax: Axes | None = None, *, label: str = "", colour: str = COLOURS[0]
 ) -> Axes:
-    """Draw accuracy against the probability of the predicted class, with one standard
-    error.
+    """Draw accuracy against the probability of the predicted class.
 
-    The area of a point shows the number of rows of its bin. Bins with very few rows are
-    pale and not on the line.
+    Whiskers are one standard error. The area of a point shows the number of rows of its
+    bin. Bins with very few rows are pale and not on the line.
 
     Parameters
     ----------
@@ -68,48 +66,22 @@ def reliability_diagram(
     table = reliability(P, y)
     ax = _get_axes(ax)
     if not any(line.get_gid() == "diagonal" for line in ax.get_lines()):
-        ax.plot(
-            [0, 1],
-            [0, 1],
-            color="#999999",
-            lw=1,
-            ls=(0, (4, 3)),
-            gid="diagonal",
-            zorder=1,
-        )
-    ax.plot(
-        table.confidence[table.many],
-        table.accuracy[table.many],
-        color=colour,
-        lw=1.4,
-        zorder=3,
-    )
-    for chosen, alpha in ((table.many, 1.0), ((table.rows > 0) & ~table.many, 0.6)):
+        dashed: Any = {"color": "#999999", "lw": 1, "ls": (0, (4, 3))}
+        ax.plot([0, 1], [0, 1], gid="diagonal", zorder=1, **dashed)
+    line: Any = {"color": colour, "lw": 1.4, "zorder": 3}
+    ax.plot(table.confidence[table.many], table.accuracy[table.many], **line)
+
+    few = (table.rows > 0) & ~table.many
+    for chosen, alpha in ((table.many, 1.0), (few, 0.6)):
         x = table.confidence[chosen]
-        right = table.accuracy[chosen]
-        ax.vlines(
-            x,
-            table.low[chosen],
-            table.high[chosen],
-            color=colour,
-            lw=1.2,
-            alpha=0.6 * alpha,
-            zorder=2,
-        )
+        whisker: Any = {"lw": 1.2, "alpha": 0.6 * alpha, "zorder": 2}
+        ax.vlines(x, table.low[chosen], table.high[chosen], color=colour, **whisker)
+        dot: Any = {"edgecolors": "white", "linewidths": 0.8, "zorder": 4}
         area = 14 + 180 * table.share[chosen]
-        ax.scatter(
-            x,
-            right,
-            s=area,
-            color=colour,
-            alpha=alpha,
-            edgecolors="white",
-            linewidths=0.8,
-            zorder=4,
-        )
-    ax.plot(
-        [], [], color=colour, marker="o", markeredgecolor="white", label=label or None
-    )
+        right = table.accuracy[chosen]
+        ax.scatter(x, right, s=area, color=colour, alpha=alpha, **dot)
+    sample: Any = {"color": colour, "marker": "o", "markeredgecolor": "white"}
+    ax.plot([], [], label=label or None, **sample)
     ax.set(xlim=(0, 1.03), ylim=(-0.02, 1.03))
     ax.set(
         xlabel="probability of the predicted class",
@@ -127,20 +99,19 @@ def decision_regions(
     grid: int = GRID,
     show_inducing: bool = False,
 ) -> Axes:
-    """Draw class probabilities over the plane as mixed colours, with decision
-    boundaries and rows.
+    """Draw class probabilities over the plane as mixed colours.
 
-    A `GPClassifier` knows where it has seen nothing: there the colours fade to white,
-    as the trees of its pool count less. The legend names up to 16 classes, more than
-    four of them outside the plot.
+    Decision boundaries and rows are drawn on top. Where a `GPClassifier` has seen no
+    rows, the colours fade to white, as trees lose their weight in its pool. The legend
+    names up to 16 classes; it stands outside the plot if there are more than four.
 
     Parameters
     ----------
     clf : classifier
         Fitted classifier of two features.
     X, y : array-like of shape (n, 2), array-like of shape (n,)
-        Rows to draw, and their labels. Rows set the range of the plot, and the columns
-        of a frame name the axes.
+        Rows to draw, and their labels. Rows set the range of the plot. The columns of a
+        frame name the axes.
     ax : matplotlib.axes.Axes, optional
         Axes to draw on, by default the current ones of pyplot.
     grid : int, default=120
@@ -159,7 +130,9 @@ def decision_regions(
     >>> from sklearn.datasets import load_iris
     >>> from cavity import GPClassifier, Training, plots
     >>> X, y = load_iris(return_X_y=True)
-    >>> clf = GPClassifier("sep", n_inducing=5, training=Training(tol=1.0), random_state=0).fit(X[:, :2], y)
+    >>> training = Training(tol=1.0)
+    >>> clf = GPClassifier("sep", n_inducing=5, training=training, random_state=0)
+    >>> clf = clf.fit(X[:, :2], y)
     >>> ax = plots.decision_regions(clf, X[:, :2], y, Figure().subplots(), grid=20)
     """
     names = getattr(X, "columns", None)
@@ -175,13 +148,9 @@ def decision_regions(
     pad = 0.05 * np.where(high > low, high - low, 1.0)
     across, up = np.linspace(low - pad, high + pad, grid).T
     _draw_probabilities(clf, across, up, ax)
-    _draw_rows(
-        clf.classes_,
-        X,
-        y,
-        getattr(clf, "inducing_points_", None) if show_inducing else None,
-        ax,
-    )
+    if show_inducing:
+        _draw_inducing(getattr(clf, "inducing_points_", ()), ax)
+    _draw_rows(clf.classes_, X, y, ax)
     if names is not None:
         ax.set_xlabel(f"{names[0]}", parse_math=False)
         ax.set_ylabel(f"{names[1]}", parse_math=False)
@@ -189,38 +158,24 @@ def decision_regions(
     return ax
 
 
-def _draw_rows(classes: Any, X: Floats, y: Any, Z: Any, ax: Axes) -> None:
-    """Draw inducing points, if there are any, and rows in the colours of their classes,
-    with a legend.
-    """
-    if Z is not None and np.size(Z):
+def _draw_inducing(Z: Any, ax: Axes) -> None:
+    if np.size(Z):
         x, height = np.asarray(Z).reshape(-1, 2).T
-        ax.scatter(
-            x,
-            height,
-            s=14,
-            c=GREY,
-            marker="x",
-            linewidths=0.7,
-            zorder=2,
-            label="inducing points",
-        )
+        look: Any = {"s": 14, "c": GREY, "marker": "x", "linewidths": 0.7, "zorder": 2}
+        ax.scatter(x, height, label="inducing points", **look)
+
+
+def _draw_rows(classes: Any, X: Floats, y: Any, ax: Axes) -> None:
+    """Draw rows in the colours of their classes, with a legend."""
+    look: Any = {"s": 18, "edgecolors": "white", "linewidths": 0.5, "zorder": 4}
     for label, colour in zip(classes, choose_colours(len(classes)), strict=True):
         name = shorten(f"{label}", NAME_WIDTH).replace("$", r"\$")
-        look: Any = {
-            "s": 18,
-            "color": colour,
-            "edgecolors": "white",
-            "linewidths": 0.5,
-            "zorder": 4,
-        }
-        ax.scatter(*X[y == label].T, **look, label=name)
+        x, height = X[y == label].T
+        ax.scatter(x, height, color=colour, label=name, **look)
     if len(classes) <= len(COLOURS):
-        outside: Any = {"loc": "upper left", "bbox_to_anchor": (1, 1)}
+        where: Any = {"loc": "best"}
         if len(classes) > MOST_INSIDE:
-            where = outside
-        else:
-            where = {"loc": "best"}
+            where = {"loc": "upper left", "bbox_to_anchor": (1, 1)}
         ax.legend(fontsize="small", framealpha=0.85, **where)
 
 
@@ -228,40 +183,39 @@ def _draw_probabilities(clf: Any, across: Floats, up: Floats, ax: Axes) -> None:
     """Draw the classes as mixed colours on a grid, and the boundaries between them."""
     from matplotlib.colors import to_rgb
 
-    palette = np.array(list(map(to_rgb, choose_colours(len(clf.classes_)))))
+    palette = np.array([to_rgb(colour) for colour in choose_colours(len(clf.classes_))])
     shape = (len(up), len(across), -1)
     plane: Any = np.column_stack([axis.ravel() for axis in np.meshgrid(across, up)])
     if isinstance(clf, GPClassifier):
-        plane = Prepared(
-            plane
-        )  # X is what `preparation_` makes of the rows, and its columns may have names
+        # the plane is in prepared features, and columns of the model may have names
+        plane = Prepared(plane)
     P = np.asarray(clf.predict_proba(plane))
     doubt = np.broadcast_to(_find_doubt(clf, plane), (len(P), 1))
     shades = P @ (palette + PALE * (1 - palette))
     shades += (1 - shades) * doubt
-    where: Any = {
-        "extent": (across[0], across[-1], up[0], up[-1]),
-        "origin": "lower",
-        "aspect": "auto",
-    }
-    ax.imshow(shades.clip(0, 1).reshape(shape), **where, interpolation="bilinear")
+    extent = (across[0], across[-1], up[0], up[-1])
+    image: Any = {"origin": "lower", "aspect": "auto", "interpolation": "bilinear"}
+    ax.imshow(shades.clip(0, 1).reshape(shape), extent=extent, **image)
     known = np.where(doubt < MOST_DOUBT, P, np.nan).reshape(shape)
-    for k in range(len(palette)):  # the zero line of the lead over the next class
+    border: Any = {"levels": [0.0], "colors": GREY, "linewidths": 1.0, "zorder": 3}
+    for k in range(len(palette)):  # the border is where the lead over others is zero
         lead = known[:, :, k] - np.delete(known, k, axis=2).max(2)
         if (lead < 0).any() and (lead > 0).any():
-            ax.contour(
-                across, up, lead, levels=[0.0], colors=GREY, linewidths=1.0, zorder=3
-            )
+            ax.contour(across, up, lead, **border)
 
 
 def _find_doubt(clf: Any, plane: Any) -> Any:
-    """Return 1 − g(x) of a pool's gate, [n 1]: 0 where f is known as well as at
-    training rows, 1 where it is not known at all.
+    """Return 1 − g(x) of a pool's gate, [n 1].
+
+    It is 0 where f is known as well as at training rows, and 1 where nothing is known.
     """
-    novelty = None
-    if isinstance(clf, GPClassifier):
-        novelty = view_fit(clf).novelty
-    if novelty is None or not (usual := novelty.quantiles[USUAL]) < 1:
+    if not isinstance(clf, GPClassifier):
+        return 0.0
+    novelty = view_fit(clf).novelty
+    if novelty is None:
+        return 0.0
+    usual = novelty.quantiles[USUAL]
+    if not usual < 1:
         return 0.0
     u = clf.predict_latent(plane)[1] @ novelty.scale[:, None]
     return ((u - usual) / (1 - usual)).clip(0, 1)

@@ -1,6 +1,4 @@
-"""Scores of a classifier's or a regressor's predictions with weights: overall, per
-class, with bootstrap intervals.
-"""
+"""Weighted scores of predictions, overall and per class, with bootstrap intervals."""
 
 from __future__ import annotations
 
@@ -22,18 +20,22 @@ from cavity.common.types import Flags, Floats, Ints
 Numbers = dict[str, Any]  # numbers and arrays of numbers by name
 
 RESAMPLES = 200
-MOST_RESAMPLED = (
-    # numbers per resample; intervals of more are those of fewer rows, scaled by √(m/n)
-    100_000
-)
+# numbers per resample; of longer tables, m of n rows are drawn, and intervals are
+# scaled by √(m/n)
+MOST_RESAMPLED = 100_000
 LEVEL = 0.95
-FEW_ROWS = 10  # of a class: its scores say little
+FEW_ROWS = 10  # a class with fewer has scores that say little
 
 
 class Assessment(NamedTuple):
     values: Numbers
     ranges: Numbers  # 95% intervals, [low, high] in place of each number
     plain: Numbers  # scores of a baseline
+
+
+class WeakClasses(NamedTuple):
+    never: list[str]  # classes that are never predicted
+    few: list[str]  # classes with few rows, and their numbers: "a (3)"
 
 
 def score_classes(log_p: Floats, y: Ints, weight: Floats) -> Numbers:
@@ -50,14 +52,20 @@ def score_classes(log_p: Floats, y: Ints, weight: Floats) -> Numbers:
     true = _sum(y, w, C)
     chosen = _sum(predicted, w, C)
     both = _sum(y, w * (predicted == y), C)
+    f1 = _ratio(2 * both, true + chosen)
+    auc = np.array([compute_auc(P[:, c], y == c, w) for c in range(C)])
     each = {
         "precision": _ratio(both, chosen),
         "recall": _ratio(both, true),
-        "f1": _ratio(2 * both, true + chosen),
-        "auc": np.array([compute_auc(P[:, c], y == c, w) for c in range(C)]),
+        "f1": f1,
+        "auc": auc,
     }
-    means = {"auc": _mean(each["auc"]), "f1": _mean(each["f1"][true > 0])}
-    return {**score_log_proba(log_p, y, weight), **means, "classes": each}
+    return {
+        **score_log_proba(log_p, y, weight),
+        "auc": _mean(auc),
+        "f1": _mean(f1[true > 0]),
+        "classes": each,
+    }
 
 
 def assess_classes(
@@ -69,57 +77,56 @@ def assess_classes(
 ) -> Assessment:
     """Assess log-probabilities [n C].
 
-    The baseline are the class frequencies of the training rows; None: of these rows.
-
-    Intervals are those of a bootstrap; the error has Wilson's. `unit`: the same number
-    for rows that belong together.
+    The baseline predicts the class frequencies of the training rows, `prior`, or of
+    these rows if it is None. Intervals come from a bootstrap; the error has Wilson's.
+    `unit`: the same number for rows that belong together.
     """
-    rows = (log_p, y, weight)
     C = log_p.shape[1]
-    ranges: Numbers = bootstrap(score_classes, rows, C, unit)
+    ranges: Numbers = bootstrap(score_classes, (log_p, y, weight), C, unit)
     error = average(log_p.argmax(1) != y, weight).value
-    if unit is None:
-        each = weight
-    else:
+    each = weight
+    if unit is not None:
         each = _sum(unit, weight, int(unit.max()) + 1)
-    ranges["error"] = [
-        float(end) for end in find_interval(error, count_effective(each))
-    ]
+    low, high = find_interval(error, count_effective(each))
+    ranges["error"] = [float(low), float(high)]
+
+    if prior is None:
+        prior = _sum(y, weight / weight.sum(), C)
     with np.errstate(divide="ignore"):
-        log_prior = np.log(
-            _sum(y, weight / weight.sum(), C) if prior is None else prior
-        )
-        plain = score_classes(np.broadcast_to(log_prior, log_p.shape), y, weight)
-    return Assessment(score_classes(*rows), ranges, plain)
+        log_prior = np.broadcast_to(np.log(prior), log_p.shape)
+        plain = score_classes(log_prior, y, weight)
+    return Assessment(score_classes(log_p, y, weight), ranges, plain)
 
 
-def find_weak_classes(
-    classes: list[str], rows: Ints, predicted: Ints
-) -> tuple[list[str], list[str]]:
-    """Return the classes that are never predicted, and those of few rows with their
-    numbers.
-    """
-    never = [c for c, n, k in zip(classes, rows, predicted, strict=True) if n and not k]
-    return never, [
-        f"{c} ({n})" for c, n in zip(classes, rows, strict=True) if 0 < n < FEW_ROWS
-    ]
+def find_weak_classes(classes: list[str], rows: Ints, predicted: Ints) -> WeakClasses:
+    """Find the classes that are never predicted, and those with few rows."""
+    never = []
+    few = []
+    for name, n, k in zip(classes, rows, predicted, strict=True):
+        if n > 0 and k == 0:
+            never.append(name)
+        if 0 < n < FEW_ROWS:
+            few.append(f"{name} ({n})")
+    return WeakClasses(never, few)
 
 
 def score_targets(mean: Floats, std: Floats, y: Floats, weight: Floats) -> Numbers:
-    """Score normal predictions of numbers: rmse, mae, r2, nlpd (nats per row), coverage
-    of 95% intervals.
+    """Score normal predictions of numbers.
+
+    rmse, mae, r2, nlpd (nats per row), and coverage of the 95% intervals.
     """
     w = weight / weight.sum()
     off = y - mean
+    square = float(w @ off**2)
     spread = float(w @ (y - w @ y) ** 2)
     with np.errstate(divide="ignore", invalid="ignore"):
         scaled = np.where(off == 0, 0.0, off / std)
-        nlpd = float(w @ (0.5 * scaled**2 + np.log(std) + 0.5 * math.log(2 * math.pi)))
+        nlpd = 0.5 * scaled**2 + np.log(std) + 0.5 * math.log(2 * math.pi)
     return {
-        "rmse": math.sqrt(float(w @ off**2)),
+        "rmse": math.sqrt(square),
         "mae": float(w @ np.abs(off)),
-        "r2": 1 - float(w @ off**2) / spread if spread > 0 else math.nan,
-        "nlpd": nlpd,
+        "r2": 1 - square / spread if spread > 0 else math.nan,
+        "nlpd": float(w @ nlpd),
         "coverage": float(w @ (np.abs(scaled) <= NORMAL_95)),
     }
 
@@ -132,20 +139,21 @@ def assess_targets(
     units: tuple[float, float],
     unit: Ints | None = None,
 ) -> Assessment:
-    """Assess normal predictions; `units`: mean and spread of the training rows, the
-    baseline; `unit` as for classes.
+    """Assess normal predictions; `unit` as for classes.
+
+    The baseline predicts `units`, mean and spread of the training rows, for every row.
     """
     rows = (mean, std, y, weight)
     center, spread = (np.full(len(y), number) for number in units)
     plain = score_targets(center, spread, y, weight)
-    return Assessment(
-        score_targets(*rows), bootstrap(score_targets, rows, 4, unit), plain
-    )
+    ranges = bootstrap(score_targets, rows, 4, unit)
+    return Assessment(score_targets(*rows), ranges, plain)
 
 
 def compute_auc(score: Floats, positive: Flags, weight: Floats) -> float:
-    """P(a positive row has the larger score) + half of P(equal), by weight; NaN if all
-    rows are on one side.
+    """P(a positive row has the larger score) + ½ P(equal), by weight.
+
+    NaN if all rows are positive, or none.
     """
     _, place = np.unique(score, return_inverse=True)
     up = np.bincount(place, weight * positive)
@@ -162,41 +170,42 @@ def bootstrap(
     """Return percentile intervals of all scores, [low, high] in place of each number.
 
     Rows, or units of rows, are drawn with replacement. `width`: numbers per row, which
-    limits how many are drawn.
+    limits how many rows are drawn.
     """
-    if unit is None:
-        place = np.arange(len(rows[0]))
-    else:
-        place = np.argsort(unit, kind="stable")
-    of: Any
+    n_rows = len(rows[0])
+    n = n_rows
     if unit is not None:
-        of = np.split(place, np.cumsum(np.bincount(unit))[:-1])
-    else:
-        of = place
-    n = len(of)
+        order = np.argsort(unit, kind="stable")
+        members = np.split(order, np.cumsum(np.bincount(unit))[:-1])
+        n = len(members)
+    m = max(min(n, MOST_RESAMPLED * n // (width * n_rows)), min(n, 100))
     rng = np.random.default_rng(0)
-    m = max(min(n, MOST_RESAMPLED * n // (width * len(place))), min(n, 100))
-    found = score(*rows)
-    drawn = (rng.integers(0, n, m) for _ in range(RESAMPLES))
-    taken = (i if unit is None else np.concatenate([of[j] for j in i]) for i in drawn)
-    again = [score(*(column[i] for column in rows)) for i in taken]
-    return _map(
-        lambda value, *others: _interval(value, np.array(others), math.sqrt(m / n)),
-        found,
-        *again,
-    )
+    again = []
+    for _ in range(RESAMPLES):
+        drawn = rng.integers(0, n, m)
+        if unit is not None:
+            drawn = np.concatenate([members[i] for i in drawn])
+        again.append(score(*(column[drawn] for column in rows)))
+
+    def find_ends(value: Any, *others: Any) -> Any:
+        return _interval(value, np.array(others), math.sqrt(m / n))
+
+    return _map(find_ends, score(*rows), *again)
 
 
 def _interval(value: Any, again: Floats, shrink: float) -> Any:
-    """Return the interval of a number, or of each number of an array; [NaN, NaN] where
-    it is not defined.
+    """Return the interval of a number, or of each number of an array.
+
+    It is [NaN, NaN] where the number is not defined.
     """
     with np.errstate(invalid="ignore"):
         off = again - value
     tail = 50 * (1 - LEVEL)
     defined = np.isfinite(off).any(0)
-    ends = np.nanpercentile(np.where(defined, off, 0.0), [tail, 100 - tail], axis=0)
-    return np.moveaxis(np.where(defined, value + shrink * ends, np.nan), 0, -1).tolist()
+    off = np.where(defined, off, 0.0)
+    low, high = np.nanpercentile(off, [tail, 100 - tail], axis=0)
+    ends = np.stack([value + shrink * low, value + shrink * high], axis=-1)
+    return np.where(defined[..., None], ends, np.nan).tolist()
 
 
 def _map(f: Callable[..., Any], *values: Any) -> Any:
@@ -211,9 +220,8 @@ def _sum(place: Ints, values: Floats, n: int) -> Floats:
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:
-    return np.asarray(
-        np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
-    )
+    found = np.full(len(part), np.nan)
+    return np.divide(part, whole, out=found, where=whole > 0)
 
 
 def _mean(values: Floats) -> float:

@@ -1,5 +1,6 @@
-"""Content of the report's sections, for the template `report.html`; None for a section
-that is left out.
+"""Content of the report's sections, for the template `report.html`.
+
+None stands for a section that is left out.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import sklearn
 import torch
 
 from cavity.common.scoring import count_confusion
-from cavity.common.text_tables import name_column, shorten
+from cavity.common.text_tables import list_names, name_column, shorten
+from cavity.common.types import Floats
 from cavity.common.version import __version__
 from cavity.estimators.base import GPEstimator
 from cavity.estimators.classifier import GPClassifier
@@ -35,8 +37,11 @@ from cavity.tables.validation import Prepared
 
 Content = dict[str, Any] | None
 MAX_LINES = 40  # columns or classes in a table
-CELLS = 20  # more classes have a list of confusions instead of a matrix
+CELLS = 20  # with more classes, a list of confusions replaces the matrix
 EACH = ("precision", "recall", "f1", "auc")
+MAX_PAIRS = 15  # confusions in the list
+MAX_MOVES = 3  # cells that explain a notable row
+LEAST_MOVE = 1e-3  # of a cell that is shown
 CELL_WIDTH = 24  # of a cell in the list of notable rows
 UNUSUAL = 0.95  # novelty that one in twenty training rows exceeds
 
@@ -44,43 +49,45 @@ UNUSUAL = 0.95  # novelty that one in twenty training rows exceeds
 def describe_classes(found: Findings) -> Content:
     scored = found.judged
     classes = found.classes
-    C = len(found.classes)
+    C = len(classes)
     if scored is None or not classes:
         return None
     counts = count_confusion(scored.truth, scored.outcome.argmax(1), C)
     rows = counts.sum(1)
     predicted = counts.sum(0)
+    share = counts / np.maximum(rows[:, None], 1)
     values = scored.scores["classes"]
     order = np.arange(C)
     if C > MAX_LINES:
-        order = np.argsort(np.where(rows > 0, values["f1"], np.inf), kind="stable")[
-            :MAX_LINES
-        ]
-    lines = [
-        [
-            classes[c],
-            f"{rows[c]}",
-            f"{predicted[c]}",
-            *(format_defined(values[k][c], ".2f") for k in EACH),
-        ]
-        for c in order
-    ]
-    never, few = find_weak_classes(classes, rows, predicted)
-    share = counts / np.maximum(rows[:, None], 1)
+        f1 = np.where(rows > 0, values["f1"], np.inf)
+        order = np.argsort(f1, kind="stable")[:MAX_LINES]
+    lines = []
+    for c in order:
+        cells = [format_defined(values[score][c], ".2f") for score in EACH]
+        lines.append([classes[c], f"{rows[c]}", f"{predicted[c]}", *cells])
+    weak = find_weak_classes(classes, rows, predicted)
     pairs = None
     if C > CELLS:
         pairs = _list_confusions(counts, share, classes)
-    matrix = {"counts": counts.tolist(), "share": share.tolist(), "pairs": pairs}
-    return {"never": never, "few": few, "lines": lines, **matrix}
+    return {
+        "never": weak.never,
+        "few": weak.few,
+        "lines": lines,
+        "counts": counts.tolist(),
+        "share": share.tolist(),
+        "pairs": pairs,
+    }
 
 
 def _list_confusions(counts: Any, share: Any, classes: list[str]) -> list[list[str]]:
+    """List the most frequent pairs of a true and another predicted class."""
     off = counts - np.diag(counts.diagonal())
-    best = np.argsort(-off, axis=None, kind="stable")[:15]
-    pairs = [np.unravel_index(k, off.shape) for k in best if off.flat[k]]
-    return [
-        [classes[i], classes[j], f"{off[i, j]}", f"{share[i, j]:.0%}"] for i, j in pairs
-    ]
+    lines = []
+    for k in np.argsort(-off, axis=None, kind="stable")[:MAX_PAIRS]:
+        i, j = np.unravel_index(k, off.shape)
+        if off[i, j]:
+            lines.append([classes[i], classes[j], f"{off[i, j]}", f"{share[i, j]:.0%}"])
+    return lines
 
 
 def draw_trust(found: Findings) -> list[charts.Figure]:
@@ -89,10 +96,8 @@ def draw_trust(found: Findings) -> list[charts.Figure]:
     outcome = found.judged.outcome
     truth = found.judged.truth
     if found.classes:
-        return [
-            draw(np.exp(outcome), truth)
-            for draw in (charts.draw_calibration, charts.draw_rejection)
-        ]
+        P = np.exp(outcome)
+        return [charts.draw_calibration(P, truth), charts.draw_rejection(P, truth)]
     mean, std = outcome.T
     return [
         charts.draw_scatter(mean, std, truth, found.target),
@@ -101,10 +106,9 @@ def draw_trust(found: Findings) -> list[charts.Figure]:
 
 
 def draw_dependences(found: Findings) -> list[charts.Figure]:
-    each = enumerate(find_dependences(found))
     return [
-        charts.draw_dependence(part, k, value, found.target)
-        for k, (part, value) in each
+        charts.draw_dependence(part, k, importance, found.target)
+        for k, (part, importance) in enumerate(find_dependences(found))
     ]
 
 
@@ -120,33 +124,28 @@ def list_rows(found: Findings, numbers: Any) -> Content:
         outcome = _describe_labels(found, scored, places)
     else:
         outcome = _describe_numbers(scored, places)
+    effects = moved.of_prediction()
+    names = [name_column(name) for name in moved.names]
     lines = []
     for k, (n, why) in enumerate(notable):
-        effect = moved.of_prediction()[k]
-        best = [
-            j
-            for j in np.argsort(-np.abs(effect), kind="stable")[:3]
-            if abs(effect[j]) > 1e-3
-        ]
-        pairs = [(name_column(moved.names[j]), moved.values[k, j]) for j in best]
-        cells = [
-            " = ".join(shorten(text, CELL_WIDTH) for text in pair) for pair in pairs
-        ]
-        sizes = [
-            f"{'+' * bool(effect[j] >= 0)}{format_number(effect[j], 2)}" for j in best
-        ]
-        line = {
-            "Row": f"{n if numbers is None else numbers[n]}",
-            "Why": why,
-            **outcome[k],
-        }
+        line = {"Row": f"{n if numbers is None else numbers[n]}", "Why": why}
+        line |= outcome[k]
         if scored.novelty is not None:
             line["Novelty"] = f"{scored.novelty[n]:.0%}"
-        line["Moved by"] = "; ".join(
-            f"{a} ({b})" for a, b in zip(cells, sizes, strict=True)
-        )
+        line["Moved by"] = _describe_moves(names, moved.values[k], effects[k])
         lines.append(line)
     return {"head": list(line), "lines": [list(line.values()) for line in lines]}
+
+
+def _describe_moves(names: list[str], cells: Any, effect: Floats) -> str:
+    """List the cells of a row that moved its prediction most, and by how much."""
+    moves = []
+    for j in np.argsort(-np.abs(effect), kind="stable")[:MAX_MOVES]:
+        if abs(effect[j]) > LEAST_MOVE:
+            cell = f"{shorten(names[j], CELL_WIDTH)} = {shorten(cells[j], CELL_WIDTH)}"
+            sign = "+" if effect[j] >= 0 else ""
+            moves.append(f"{cell} ({sign}{format_number(effect[j], 2)})")
+    return "; ".join(moves)
 
 
 def _describe_labels(
@@ -154,9 +153,8 @@ def _describe_labels(
 ) -> list[dict[str, str]]:
     assert isinstance(found.model, GPClassifier)
     parts = found.model.predict_uncertainty(Prepared(scored.raw.X[places]))
-    ratio = np.divide(
-        parts.epistemic, parts.total, out=np.zeros(len(places)), where=parts.total > 0
-    )
+    ratio = np.zeros(len(places))
+    np.divide(parts.epistemic, parts.total, out=ratio, where=parts.total > 0)
     lines = []
     for n, share in zip(places, ratio.clip(0, 1), strict=True):
         P = np.exp(scored.outcome[n])
@@ -164,11 +162,11 @@ def _describe_labels(
         line = {"Predicted": f"{found.classes[best]} ({P[best]:.1%})"}
         if scored.truth is not None:
             true = int(scored.truth[n])
-            if true == best:
-                line["True"] = "right"
-            else:
+            line["True"] = "right"
+            if true != best:
                 line["True"] = f"wrong: {found.classes[true]} ({P[true]:.1%})"
-        lines.append(line | {"Epistemic share": f"{share:.0%}"})
+        line["Epistemic share"] = f"{share:.0%}"
+        lines.append(line)
     return lines
 
 
@@ -179,45 +177,35 @@ def _describe_numbers(scored: Scored, places: list[int]) -> list[dict[str, str]]
         line = {"Predicted": f"{format_number(mean, 4)} ± {format_number(std, 3)}"}
         if scored.truth is not None:
             y = float(scored.truth[n])
-            line |= {
-                "True": format_number(y),
-                "Error / std": f"{(y - mean) / std:+.1f}",
-            }
+            line["True"] = format_number(y)
+            line["Error / std"] = f"{(y - mean) / std:+.1f}"
         lines.append(line)
     return lines
 
 
 def describe_data(found: Findings) -> Content:
-    """Describe what became of each column, and what its cells are in these rows."""
+    """Describe how each column is used, and its cells in these rows."""
     prepare = found.fit.features.preparation
-    raw = None
-    if found.scored is not None:
-        raw = found.scored.raw
-    if raw is None and prepare is None:
+    scored = found.scored
+    if scored is None and prepare is None:
         return None
-    if prepare is None:
-        how = {}
-    else:
-        how = dict(prepare.describe())
+    uses = {}
+    if prepare is not None:
+        uses = dict(prepare.describe())
     lines = []
     for j, name in enumerate(found.columns[: 3 * MAX_LINES]):
-        used = how.get(name, "number, used as it is")
-        lines.append(
-            [name_column(name), used, *([] if raw is None else _describe_cells(raw, j))]
-        )
-    novelty = None
-    if found.scored is not None:
-        novelty = found.scored.novelty
-    return {
-        "lines": lines,
-        "unusual": None if novelty is None else (novelty > UNUSUAL).mean(),
-    }
+        line = [name_column(name), uses.get(name, "number, used as it is")]
+        if scored is not None:
+            line += _describe_cells(scored.raw, j)
+        lines.append(line)
+    unusual = None
+    if scored is not None and scored.novelty is not None:
+        unusual = (scored.novelty > UNUSUAL).mean()
+    return {"lines": lines, "unusual": unusual}
 
 
 def _describe_cells(raw: RawRows, j: int) -> list[str]:
-    """Describe the cells of a column in these rows: how many are missing, and their
-    range or most frequent levels.
-    """
+    """Describe the cells of a column: missing ones, and the range or frequent levels."""
     if not (raw.owner == j).any():
         return ["", ""]
     cells = raw.cells(j)
@@ -228,43 +216,33 @@ def _describe_cells(raw: RawRows, j: int) -> list[str]:
         missing = f"{int(lacks.sum())} ({lacks.mean():.0%})"
     if not len(known):
         return [missing, ""]
+
     if raw.kind(j) == "category":
         levels, counts = np.unique(known.astype(str), return_counts=True)
-        best = np.argsort(-counts, kind="stable")[:3]
-        text = ", ".join(f"{levels[k]} ({counts[k]})" for k in best)
-        return [
-            missing,
-            text + (f" and {len(levels) - 3} more" if len(levels) > 3 else ""),
-        ]
+        order = np.argsort(-counts, kind="stable")
+        frequent = [f"{levels[k]} ({counts[k]})" for k in order]
+        return [missing, list_names(frequent, 3)]
     low, middle, high = np.sort(known)[[0, len(known) // 2, -1]]
-    return [
-        missing,
-        f"{format_value(low)} to {format_value(high)}, median {format_value(middle)}",
-    ]
+    extent = f"{format_value(low)} to {format_value(high)}"
+    return [missing, f"{extent}, median {format_value(middle)}"]
 
 
 def describe_model(model: GPEstimator) -> list[tuple[str, str]]:
-    """Return what `cavity info` says of the model, its training time and seed, and the
-    versions of packages.
-    """
+    """Return the facts of `cavity info`, training time, seed and package versions."""
     facts = [
         (name[0].upper() + name[1:], text)
         for name, text in list_facts(describe_fit(model))
     ]
     if model.history_ and "seconds" in model.history_[-1]:
         facts.append(("Training time (s)", f"{model.history_[-1]['seconds']:.1f}"))
+    facts.append(("Seed (random_state)", f"{model.random_state!r}"))
     versions = {
         "cavity": __version__,
         "Python": platform.python_version(),
         "torch": torch.__version__,
-    }
-    versions |= {
         "numpy": np.__version__,
         "scipy": scipy.__version__,
         "scikit-learn": sklearn.__version__,
     }
-    facts.append(("Seed (random_state)", f"{model.random_state!r}"))
-    return [
-        *facts,
-        *((f"Version of {name}", version) for name, version in versions.items()),
-    ]
+    facts += [(f"Version of {name}", version) for name, version in versions.items()]
+    return facts

@@ -13,14 +13,15 @@ from cavity.tables.arrow_tables import to_host
 
 
 class Rejection(NamedTuple):
-    """Error of the kept rows when the least certain rows are rejected; one entry per
-    distinct certainty.
+    """Error of the kept rows when the least certain rows are rejected.
+
+    There is one entry per distinct certainty.
 
     Attributes
     ----------
     rejected, error, threshold : ndarray of shape (K,)
-        Fraction of rejected rows, increasing from 0; error rate of the kept rows; the
-        certainty that they have at least.
+        Fraction of rejected rows, increasing from 0; error rate of the kept rows; their
+        smallest certainty.
     area : float
         Error averaged over the fraction of rejected rows.
     """
@@ -67,9 +68,8 @@ def rejection(P: Any, y: Any, certainty: Any = None, labels: Any = None) -> Reje
     0.25
     """
     P, y = check_probabilities(P, y, labels)
-    if certainty is None:
-        score = P.max(1)
-    else:
+    score = P.max(1)
+    if certainty is not None:
         score = np.asarray(certainty, dtype=np.float64)
     if score.shape != y.shape or not np.isfinite(score).all():
         raise BadInput(
@@ -78,20 +78,24 @@ def rejection(P: Any, y: Any, certainty: Any = None, labels: Any = None) -> Reje
         )
     threshold, place = np.unique(score, return_inverse=True)
     wrong = P.argmax(1) != y
-    rows = np.bincount(place)[::-1].cumsum()[::-1]  # of at least each threshold
-    errors = np.bincount(place, weights=wrong)[::-1].cumsum()[::-1]
+    rows = _count_from(np.bincount(place))
+    errors = _count_from(np.bincount(place, weights=wrong))
     return Rejection(1 - rows / len(y), errors / rows, threshold)
 
 
+def _count_from(counts: Any) -> Any:
+    """Sum the counts at each threshold and above."""
+    return np.cumsum(counts[::-1])[::-1]
+
+
 class Conformal(NamedTuple):
-    """Conformal sets: a class is in the set of a row if its probability is large
-    enough.
+    """Conformal sets: a row's set has every class whose probability is large enough.
 
     Attributes
     ----------
     least : ndarray of shape (C,)
-        Smallest probability with which each class is in a set; 0 for a class with too
-        few rows.
+        Smallest probability at which each class is in a set; 0 for a class with too few
+        rows.
     coverage : float
         Fraction of rows whose set contains the true class.
     """
@@ -118,13 +122,14 @@ class Conformal(NamedTuple):
             raise BadInput(
                 f"P has shape {P.shape}; these sets are for {len(self.least)} classes."
             )
-        return np.asarray(P >= self.least)
+        return np.asarray(self.least <= P)
 
 
 def conformal(P: Any, y: Any, coverage: float = 0.9, labels: Any = None) -> Conformal:
-    r"""Calibrate sets that contain the true class of a fraction `coverage` of the rows
-    of each class (split conformal).
+    r"""Calibrate sets that contain the true class with a chosen probability.
 
+    In split conformal prediction, a fraction `coverage` of the rows of each class have
+    their true class in the set.
     The guarantee holds for any model, if the rows were not used for training and are
     exchangeable with future rows. For class c with n rows, `least` is the ⌊(n + 1)(1 −
     coverage)⌋-th smallest P[·, c].

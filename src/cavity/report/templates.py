@@ -1,6 +1,7 @@
-"""HTML from the templates of the folder `static`.
+"""HTML from the templates in `static`.
 
-Jinja, which torch brings along, escapes all text.
+Python computes the numbers; templates render them. Jinja, which torch installs, escapes
+all text.
 """
 
 from __future__ import annotations
@@ -21,29 +22,28 @@ from cavity.common.version import __version__
 from cavity.prediction.estimate import format_loss
 from cavity.report.colours import COLOURS, ON_DARK
 
-# of a list of columns or classes
-MAX_NAMES = 6
+MAX_NAMES = 6  # in a list of columns or classes
 NAME_WIDTH = 40
 CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
 def clean(value: Any) -> Any:
-    """Return a value as text without control characters; HTML stays as it is."""
+    """Convert a value to text without control characters; HTML stays as it is."""
     if isinstance(value, Markup):
         return value
     return CONTROL.sub("\ufffd", str(value))
 
 
 def format_number(value: float, digits: int = 6) -> str:
-    """Format a number in at most so many digits, with separators of thousands; "–" if
-    it is not finite.
+    """Format a number with at most `digits` digits and separators of thousands.
+
+    "–" stands for a number that is not finite.
     """
     if not math.isfinite(value):
         return "–"
+    value = float(f"{value:.{digits}g}")
     if abs(value) < 1e-300:
         value = 0.0
-    else:
-        value = float(f"{value:.{digits}g}")
     if 1e4 <= abs(value) < 1e9:
         return f"{value:,.12g}"
     return f"{value:g}"
@@ -56,13 +56,15 @@ def format_defined(value: float, form: str) -> str:
 
 
 def list_columns(names: list[str]) -> str:
-    """Join names of columns or classes; long ones are cut, and those with a comma
-    quoted.
+    """Join names of columns or classes.
+
+    Long names are cut, and names with a comma are quoted.
     """
-    short = [shorten(name_column(name), NAME_WIDTH) for name in names]
-    return list_names(
-        [f"“{name}”" if "," in name else name for name in short], MAX_NAMES
-    )
+    listed = []
+    for name in names:
+        short = shorten(name_column(name), NAME_WIDTH)
+        listed.append(f"“{short}”" if "," in short else short)
+    return list_names(listed, MAX_NAMES)
 
 
 TEMPLATES = Environment(
@@ -89,6 +91,12 @@ SCRIPT = files("cavity.report").joinpath("static", "report.js").read_text("utf-8
 
 def render_report(**content: Any) -> str:
     digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
-    content |= {"style": Markup(STYLE), "script": Markup(SCRIPT), "digest": digest}
-    content |= {"colours": COLOURS, "version": __version__, "terms": TERMS.values()}
+    content |= {
+        "style": Markup(STYLE),
+        "script": Markup(SCRIPT),
+        "digest": digest,
+        "colours": COLOURS,
+        "version": __version__,
+        "terms": TERMS.values(),
+    }
     return TEMPLATES.get_template("report.html").render(content).strip() + "\n"

@@ -1,1 +1,1 @@
-"""Model files: one safetensors file with JSON, read without running anything in it."""
+"""Model files: a safetensors file with JSON. Reading one runs no code from it."""

@@ -1,5 +1,7 @@
-"""A fitted estimator as one file, and back: the posterior, the arguments, the history;
-no code, and rows only if needed.
+"""Save a fitted estimator as one file, and load it.
+
+The file holds the posterior, the arguments and the history; no code, and training rows
+only if predictions need them.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 from cavity.common import tensor_files
 from cavity.common.version import __version__
 from cavity.errors import BadFile, CavityError
-from cavity.fitting.options.plan import Plan
+from cavity.fitting.options.plan import FitPlan
 from cavity.fitting.options.training import flatten
 from cavity.prediction.estimate import Estimate
 from cavity.prediction.novelty import Novelty
@@ -43,10 +45,9 @@ from cavity.saving.summary import summarise
 from cavity.tables.columns.encoder import ColumnEncoder
 from cavity.tables.validation import Features, prepared_features
 
-PATHS = (
-    "checkpoint",
-    "resume",
-)  # that name files: a model file must not choose where a later fit writes
+# arguments that name files: a model file must not choose where a later fit writes
+PATHS = ("checkpoint", "resume")
+# fields of a result
 AS_JSON = (
     "history",
     "warnings",
@@ -54,22 +55,22 @@ AS_JSON = (
     "class_prior",
     "importance",
     "novelty",
-)  # fields of a result
-GIVEN_UP = ("exchange",)  # arguments of older files that no fit takes any more
+)
+GIVEN_UP = ("exchange",)  # arguments of older files that were removed
+# values of arguments in older files, and today's
 REPLACED = {
     "effort": {"best": "balanced"},
     "inducing": {"kmeans++": "kmeans"},
     "optimizer": dict.fromkeys(("newton", "gradient", "sag"), "auto"),
-}  # values
+}
 
 
 class Record(NamedTuple):
-    """What a model file holds."""
+    """Contents of a model file."""
 
     kind: str
-    arguments: dict[
-        str, Any
-    ]  # flat: those of `training` beside the others, in files of every version
+    # flat, in files of every version: arguments of `training` stand beside the others
+    arguments: dict[str, Any]
     result: Result
     notes: dict[str, Any] = {}  # noqa: RUF012
 
@@ -79,7 +80,7 @@ ESTIMATORS: dict[str, Any] = {}  # classes with `_kind` and `_from_record`
 
 
 def register(cls: E) -> E:
-    """Register the class of estimator that files of its kind hold."""
+    """Register the estimator class for files of its kind."""
     ESTIMATORS[cls._kind] = cls  # type: ignore[attr-defined]
     return cls
 
@@ -88,47 +89,53 @@ def save(record: Record, path: str | Path) -> None:
     """Write a fitted estimator; `load` reads it."""
     packing = Packing()
     result = record.result
-    prepare = result.features.preparation
-    # a preparation has them
-    names = None
-    if prepare is None:
-        names = result.features.names
-    evidence = None
-    if not math.isnan(result.evidence):
-        evidence = result.evidence
-    scalars = {"log_marginal_likelihood_": evidence} | (
-        {"elbo_": evidence} if result.is_bound else {}
-    )
-    given = {
-        name: value for name, value in record.arguments.items() if name not in PATHS
+    prior = result.model.prior
+    evidence = None if math.isnan(result.evidence) else result.evidence
+    scalars = {"log_marginal_likelihood_": evidence}
+    if result.is_bound:
+        scalars["elbo_"] = evidence
+    arguments = {
+        name: packing.pack(value, f"arguments.{name}")
+        for name, value in record.arguments.items()
+        if name not in PATHS
     }
     meta: dict[str, Any] = {
         "version": __version__,
-        "arguments": {k: packing.pack(v, f"arguments.{k}") for k, v in given.items()},
-        "names": names,
+        "arguments": arguments,
+        "names": None,
         "prior": {
-            "learn": result.model.prior.learnt,
-            "kernels": count_kernels(result.model.prior.kernel),
+            "learn": prior.learnt,
+            "kernels": count_kernels(prior.kernel),
             "frequencies": result.model.spectral,
         },
         "likelihood": packing.pack(result.model.likelihood, "likelihood"),
         "scalars": scalars,
-        "preparation": None if prepare is None else prepare.to_json(),
+        "preparation": None,
         "notes": record.notes,
         "summary": describe(record),
-        "classes": None if result.classes is None else pack_labels(result.classes),
-        "units": result.units if result.classes is None else None,
+        "classes": None,
+        "units": None,
         "pool": describe_pool(result.model.pool),
-        "target_estimate" if result.classes is None else "estimate": to_json(
-            result.estimate
-        ),
         "plan": None if result.plan is None else asdict(result.plan),
-        **{name: to_json(getattr(result, name)) for name in AS_JSON},
         "predicts": {
             "residual": result.predicts_residual,
             "tolerance": result.rows.tol if result.rows else 0,
         },
     }
+    for name in AS_JSON:
+        meta[name] = to_json(getattr(result, name))
+    features = result.features
+    if features.preparation is None:
+        meta["names"] = features.names
+    else:
+        meta["preparation"] = features.preparation.to_json()
+    if result.classes is None:
+        meta["units"] = result.units
+        meta["target_estimate"] = to_json(result.estimate)
+    else:
+        meta["classes"] = pack_labels(result.classes)
+        meta["estimate"] = to_json(result.estimate)
+
     arrays = packing.arrays | list_arrays(result.model)
     if result.relevance is not None:
         arrays["feature_relevance"] = result.relevance
@@ -138,37 +145,30 @@ def save(record: Record, path: str | Path) -> None:
 
 
 def describe(record: Record) -> dict[str, Any]:
-    """Return facts about a fitted estimator as values that JSON can hold: what `cavity
-    info` prints.
-    """
+    """Return facts about a fitted estimator as JSON, as `cavity info` prints them."""
     return summarise(record.arguments, record.result)
 
 
 def load(path: str | Path, device: Any = None, kernel: Any = None) -> Any:
-    """Read the estimator that `save` wrote; `cavity.load` says more."""
+    """Read the estimator that `save` wrote: see `cavity.load`."""
     record = read_record(path, device, kernel)
     return ESTIMATORS[record.kind]._from_record(record)
 
 
 def read_record(path: str | Path, device: Any = None, kernel: Any = None) -> Record:
-    """Read what a model file holds, as `load` does, but without the estimator."""
+    """Read the contents of a model file, without making an estimator."""
     stored = _read_file(path, kernel)
+    meta = stored.meta
     with _name_file(path, kernel):
-        arguments = _read_arguments(stored.meta, Unpacking(stored.tensors, kernel))
+        arguments = _read_arguments(meta, Unpacking(stored.tensors, kernel))
         result = _read_result(*stored, kernel)
-    more = {} if device is None else {"device": device}
-    return Record(
-        stored.meta["kind"],
-        arguments | more,
-        _place(result, device),
-        stored.meta["notes"],
-    )
+    if device is not None:
+        arguments["device"] = device
+    return Record(meta["kind"], arguments, _place(result, device), meta["notes"])
 
 
 def read_result(path: str | Path, device: Any = None) -> Result:
-    """Read what predictions need, without the arguments of the estimator: this loads
-    neither torch nor scikit-learn.
-    """
+    """Read what predictions need, without loading torch or scikit-learn."""
     stored = _read_file(path, None)
     with _name_file(path, None):
         result = _read_result(*stored, None)
@@ -176,13 +176,11 @@ def read_result(path: str | Path, device: Any = None) -> Result:
 
 
 def _read_file(path: str | Path, kernel: Any) -> tensor_files.Stored:
+    own_bytes = 0
     if hasattr(kernel, "parameters"):
-        held = (*kernel.parameters(), *kernel.buffers())
-    else:
-        held = ()
-    check = partial(
-        check_header, own_bytes=sum(t.numel() * t.element_size() for t in held)
-    )
+        for tensor in (*kernel.parameters(), *kernel.buffers()):
+            own_bytes += tensor.numel() * tensor.element_size()
+    check = partial(check_header, own_bytes=own_bytes)
     stored = tensor_files.read_arrays(path, *KINDS, check=check)
     with _name_file(path, kernel):
         check_values(stored.tensors, stored.checked)
@@ -190,7 +188,7 @@ def _read_file(path: str | Path, kernel: Any) -> tensor_files.Stored:
 
 
 def _place(result: Result, device: Any) -> Result:
-    """Return the result with its model on a device; None: the CPU."""
+    """Move a result to a device; None: the CPU."""
     if device is None:
         return result
     from cavity.fitting.options.value_checks import resolve_device
@@ -204,13 +202,11 @@ def _place(result: Result, device: Any) -> Result:
 
 @contextmanager
 def _name_file(path: str | Path, kernel: Any) -> Iterator[None]:
-    """Let errors name the file, and call contents without a meaning damage."""
+    """Name the file in errors, and report senseless contents as damage."""
     try:
         yield
     except CavityError as error:
-        kind: type[CavityError] = type(error)
-        if kernel is None:
-            kind = BadFile
+        kind = BadFile if kernel is None else type(error)
         raise kind(f"{path}: {error}") from error
     except tensor_files.DAMAGE as error:
         raise BadFile(
@@ -221,11 +217,8 @@ def _name_file(path: str | Path, kernel: Any) -> Iterator[None]:
 def _read_result(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) -> Result:
     C = contents.sizes["C"]
     classes = contents.classes
-    if (
-        classes is None
-        and C > 1
-        and meta["likelihood"].get("likelihood") != "Committee"
-    ):
+    is_committee = meta["likelihood"].get("likelihood") == "Committee"
+    if classes is None and C > 1 and not is_committee:
         raise BadFile(f"mean has {C} latent functions; expected one.")
     model = restore_model(arrays, meta, contents, kernel)
     residual, tol = _read_method(arrays, meta)
@@ -249,13 +242,13 @@ def _read_result(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) ->
         class_prior=read_array(meta.get("class_prior")),
         estimate=estimate or from_json(TargetEstimate, meta.get("target_estimate")),
         importance=read_array(meta.get("importance")),
-        plan=Plan.from_json(meta.get("plan")),
+        plan=FitPlan.from_json(meta.get("plan")),
         novelty=from_json(Novelty, meta.get("novelty"), read_array),
     )
 
 
 def _read_features(meta: Meta, D: int) -> Features:
-    """Return the columns that the model was fitted on, D features."""
+    """Return the columns that the model was fitted to; it has D features."""
     owner = KINDS[meta["kind"]]
     names = meta["names"]
     if meta["preparation"] is None:
@@ -269,21 +262,20 @@ def _read_features(meta: Meta, D: int) -> Features:
 
 
 def _read_method(arrays: Arrays, meta: Meta) -> tuple[bool, float | None]:
-    """Return whether variances have the residual, and the tolerance if predictions read
-    the training rows, else None.
+    """Return whether variances include the residual, and the solver's tolerance if
+    predictions read the training rows, else None.
     """
-    has_rows = any(name.startswith("rows.") for name in arrays)
     about = meta.get("predicts")
     if about is not None:
+        has_rows = any(name.startswith("rows.") for name in arrays)
         return bool(about["residual"]), float(about["tolerance"]) if has_rows else None
     if meta["kind"] == "model":
         return True, None
     # a regressor of version 0.3
     from cavity.fitting.options.library import read_method
 
-    method = read_method(
-        Unpacking(arrays).unpack(meta["arguments"].get("method", "exact")), "regression"
-    )
+    packed = meta["arguments"].get("method", "exact")
+    method = read_method(Unpacking(arrays).unpack(packed), "regression")
     return method.predicts_residual, method.solver_tol if method.keeps_rows else None
 
 
@@ -296,18 +288,17 @@ def _read_arguments(meta: Meta, unpacking: Unpacking) -> dict[str, Any]:
     }
     values = unpacking.unpack_all(given)
     for name, new in REPLACED.items():
-        if isinstance(value := values.get(name), str):
+        value = values.get(name)
+        if isinstance(value, str):
             values[name] = new.get(value, value)
     if hasattr(values.get("method"), "check"):
         values["method"].check()
-    cls: Any = ESTIMATORS.get(meta["kind"])
-    if cls is None:
-        unknown = set()
-    else:
+    cls = ESTIMATORS.get(meta["kind"])
+    if cls is not None:
         unknown = set(values) - set(flatten(cls().get_params(deep=False)))
-    if unknown:
-        raise BadFile(
-            f"{sorted(unknown)[0]!r:.60} is not an argument of {cls.__name__}: update "
-            f"cavity."
-        )
+        if unknown:
+            raise BadFile(
+                f"{min(unknown)!r:.60} is not an argument of {cls.__name__}: update "
+                "cavity."
+            )
     return values

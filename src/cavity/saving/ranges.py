@@ -1,7 +1,4 @@
-"""What the numbers of a model file may be: ranges of arrays, and kinds of JSON values.
-
-Nothing here loads torch.
-"""
+"""Ranges of the arrays in a model file, and kinds of JSON values; without torch."""
 
 from __future__ import annotations
 
@@ -15,12 +12,13 @@ from cavity.errors import BadFile
 from cavity.prediction.novelty import QUANTILES
 
 Array = Any  # of NumPy
-Sizes = dict[str, int]  # numbers by symbol, such as C, M, D
-# of a JSON value and its name; raises BadFile
+Sizes = dict[str, int]  # by symbol, such as C, M, D
+# takes a JSON value and its name; raises BadFile
 Check = Callable[[Any, str, Sizes], None]
 
 LARGE = 1e15  # far beyond any whitened value, weight or factor of a fit
-LEAST_PIVOT = 1e-6  # of a posterior's factor: Λ is about I + (something positive)
+# pivots of a posterior's factor: Λ = I + P, and P is not negative
+LEAST_PIVOT = 1e-6
 LOG_LARGEST = {8: 709.0, 4: 88.0}  # logarithm of the largest number, by bytes
 MOST_TEXT = 100_000
 
@@ -43,18 +41,21 @@ class Range(NamedTuple):
 
 def within(low: float, high: float, words: str, above: bool = False) -> Range:
     """Return the range of numbers from `low`, or `above` it, to `high`."""
-    return Range(
-        words,
-        lambda a, _: ((a > low) if above else (a >= low)).all() and (a <= high).all(),
-    )
+
+    def holds(a: Array, _: Sizes) -> Any:
+        is_high = a > low if above else a >= low
+        return (is_high & (a <= high)).all()
+
+    return Range(words, holds)
 
 
 def index(symbol: str) -> Range:
     """Return the range of whole numbers below a size."""
-    return Range(
-        f"a number below {symbol}",
-        lambda a, sizes: (a >= 0).all() and (a < sizes[symbol]).all(),
-    )
+
+    def holds(a: Array, sizes: Sizes) -> Any:
+        return ((a >= 0) & (a < sizes[symbol])).all()
+
+    return Range(f"a number below {symbol}", holds)
 
 
 def _has_pivots(least: float, most: float) -> Callable[[Array, Sizes], Any]:
@@ -83,7 +84,7 @@ FACTOR = Range("a Cholesky factor", _has_pivots(0.0, 1e150))
 PRECISION_FACTOR = Range(
     "a Cholesky factor of a precision", _has_pivots(LEAST_PIVOT, LARGE)
 )
-LINEAR = "linear"  # a member of a pool that has no trees; null: networks
+LINEAR = "linear"  # logistic regression as a member of a pool; null: networks
 QUANTILE = Range(
     f"a list of {QUANTILES} ascending values",
     lambda a, _: (
@@ -97,7 +98,7 @@ LEAVES = Range(
 
 
 def check_that(words: str, holds: Callable[[Any], bool]) -> Check:
-    """Return the check that a value is what the words say."""
+    """Return a check for the values that the words describe."""
 
     def check(value: Any, name: str, _: Sizes) -> None:
         if not holds(value):
@@ -113,25 +114,20 @@ def _is_number(value: Any) -> bool:
 def number(
     low: float = -math.inf, high: float = math.inf, above: bool = False
 ) -> Check:
-    """Return the check of a finite number from `low`, or `above` it, to `high`."""
+    """Return a check for finite numbers from `low`, or `above` it, to `high`."""
 
     def holds(v: Any) -> bool:
-        return (
-            _is_number(v)
-            and math.isfinite(v)
-            and low <= v <= high
-            and (v > low or not above)
-        )
+        if not _is_number(v) or not math.isfinite(v):
+            return False
+        return low < v <= high if above else low <= v <= high
 
     return check_that(f"a finite number from {low:g} to {high:g}", holds)
 
 
 def whole(low: int, high: int) -> Check:
-    """Return the check of a whole number from `low` to `high`."""
-    return check_that(
-        f"a whole number from {low} to {high}",
-        lambda v: type(v) is int and low <= v <= high,
-    )
+    """Return a check for whole numbers from `low` to `high`."""
+    words = f"a whole number from {low} to {high}"
+    return check_that(words, lambda v: type(v) is int and low <= v <= high)
 
 
 any_number = check_that("a number", _is_number)
@@ -147,19 +143,13 @@ kind_of_member = check_that(
 
 
 def many(each: Check, size: str | None = None, most: int | None = None) -> Check:
-    """Return the check of a list of values, as many as a size has or `most`."""
+    """Return a check for lists: of the length that `size` names, or at most `most`."""
 
     def check(values: Any, name: str, sizes: Sizes) -> None:
-        wanted = None
-        if size is not None:
-            wanted = sizes[size]
-        if not isinstance(values, list) or (
-            wanted is not None and len(values) != wanted
-        ):
-            raise BadFile(
-                f"{name} is not a "
-                f"list{'' if wanted is None else f' of {wanted} values'}."
-            )
+        if not isinstance(values, list):
+            raise BadFile(f"{name} is not a list.")
+        if size is not None and len(values) != sizes[size]:
+            raise BadFile(f"{name} is not a list of {sizes[size]} values.")
         if most is not None and len(values) > most:
             raise BadFile(f"{name} has more than {most} values.")
         for value in values:
@@ -172,11 +162,12 @@ def anything(value: Any, name: str, sizes: Sizes) -> None: ...
 
 
 def number_or_list(value: Any, name: str, sizes: Sizes) -> None:
-    (many(number()) if isinstance(value, list) else number())(value, name, sizes)
+    check = many(number()) if isinstance(value, list) else number()
+    check(value, name, sizes)
 
 
 def row(*checks: Check) -> Check:
-    """Return the check of a list with one value for each check."""
+    """Return a check for lists with one value per check."""
 
     def check(values: Any, name: str, sizes: Sizes) -> None:
         if not isinstance(values, list) or len(values) != len(checks):
@@ -188,8 +179,9 @@ def row(*checks: Check) -> Check:
 
 
 def by_name(each: Check, *needed: str) -> Check:
-    """Return the check of an object of JSON whose values pass a check; it has the names
-    `needed`, and numbers there.
+    """Return a check for JSON objects whose values pass `each`.
+
+    The names `needed` must be there, with numbers as values.
     """
 
     def check(value: Any, name: str, sizes: Sizes) -> None:
@@ -207,7 +199,7 @@ mapping = by_name(anything)
 
 
 def numbers(within: Range, size: str | None = None) -> Check:
-    """Return the check of a list of numbers in a range, as many as a size has."""
+    """Return a check for lists of numbers in a range, of the length that `size` names."""
 
     def check(values: Any, name: str, sizes: Sizes) -> None:
         many(number(), size)(values, name, sizes)

@@ -1,8 +1,7 @@
-"""The posterior, its prior, its likelihood and its pool: from the arrays of a file to a
-record that predicts, to torch and back.
+"""Restore a fitted model from the arrays of a file, and list the arrays to store.
 
-Every shape has been checked before. Only a kernel or a likelihood that the schema does
-not know loads torch.
+Shapes were checked before. Only a kernel or a likelihood that the schema does not know
+loads torch.
 """
 
 from __future__ import annotations
@@ -46,64 +45,54 @@ DECLARED: dict[type, tuple[Any, ...]] = {
     Network: NETWORK,
 }
 PAIRS = {"Sum": operator.add, "Product": operator.mul}
-# arguments of kernels that are not pairs
+# numeric arguments of kernels that are not pairs
 NUMBERS = {"lengthscale", "variance", "alpha"}
 
 
 def restore_model(
     arrays: Arrays, meta: Meta, contents: Contents, kernel: Any = None
 ) -> FittedModel:
-    """Return the model of a file; `kernel` is one of the user's own."""
+    """Return the model of a file; `kernel`: a kernel of the user's own."""
     n_classes = contents.sizes["classes"] or None
-    if n_classes is None:
-        pool = NO_POOL
-    else:
-        pool = restore_pool(arrays, meta.get("pool"))
     modules = Later(lambda: _restore_modules(arrays, meta, contents, kernel))
     about = meta["likelihood"]
-    name = about.get("likelihood")
     arguments = about.get("arguments")
     outcome: Any = None
     if isinstance(arguments, dict) and about.keys() == {"likelihood", "arguments"}:
-        outcome = make_outcome(
-            str(name), arguments, _parts(arrays, "factor."), n_classes
-        )
+        state = _parts(arrays, "factor.")
+        outcome = make_outcome(str(about["likelihood"]), arguments, state, n_classes)
     if outcome is None:
         outcome = modules.get().likelihood
+
     of_class = None
     if _is_known(contents.kernel):
         of_class = partial(_make_formula, contents.kernel, arrays)
-    if of_class is None:
-        formula = _make_own_formula(modules)
-    else:
-        formula = of_class()
+    formula = of_class() if of_class else _make_own_formula(modules)
     if meta["prior"].get("frequencies"):
         formula = _in_frequency_domain(formula)
-    made = make_model(
+    model = make_model(
         arrays,
         meta["prior"]["learn"],
         formula,
         contents.sizes["C"],
         outcome,
-        modules,
-        pool,
+        modules=modules,
+        pool=restore_pool(arrays, meta.get("pool")) if n_classes else NO_POOL,
     )
-    _check_factors(made, of_class)
-    return made
+    _check_factors(model, of_class)
+    return model
 
 
 def _parts(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
     return {
-        name.removeprefix(prefix): a
-        for name, a in arrays.items()
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
         if name.startswith(prefix)
     }
 
 
 def _is_known(kernel: Any) -> bool:
-    """Return whether all parts of a kernel are of the library, with numbers as
-    arguments.
-    """
+    """Return whether the library has all parts of a kernel, and arguments are numbers."""
     return all(
         name is not None and _is_plain(name, arguments)
         for _, name, arguments in walk(kernel)
@@ -113,51 +102,45 @@ def _is_known(kernel: Any) -> bool:
 def _is_plain(name: str, arguments: dict[str, Any]) -> bool:
     if name in PAIRS:
         return arguments.keys() == {"k1", "k2"}
-    numbers = {
-        key: value
-        for key, value in arguments.items()
-        if key != "fades" and value is not None
-    }
-    plain = all(type(v) in (int, float) and 0 < v < math.inf for v in numbers.values())
-    return (
-        plain
-        and numbers.keys() <= NUMBERS
-        and isinstance(arguments.get("fades", False), bool)
-    )
+    for key, value in arguments.items():
+        if key == "fades":
+            plain = isinstance(value, bool)
+        elif value is None:
+            plain = True
+        else:
+            is_number = type(value) in (int, float) and 0 < value < math.inf
+            plain = key in NUMBERS and is_number
+        if not plain:
+            return False
+    return True
 
 
 def _make_formula(
     kernel: Meta, arrays: Arrays, c: int | None = None, at: str = "prior.kernel"
 ) -> Formula:
-    """Return the formula of a kernel with the numbers of a file, or with those of one
-    latent function.
-    """
+    """Return the formula of a kernel for all latent functions, or for the one at c."""
     name = kernel["kernel"]
     inner = kernel["arguments"]
     if name in PAIRS:
-        parts = (
-            _make_formula(inner[part], arrays, c, f"{at}.{part}")
-            for part in ("k1", "k2")
-        )
-        return formulas.PairFormula(PAIRS[name], *parts)
+        k1 = _make_formula(inner["k1"], arrays, c, f"{at}.k1")
+        k2 = _make_formula(inner["k2"], arrays, c, f"{at}.k2")
+        return formulas.PairFormula(PAIRS[name], k1, k2)
 
-    def log(of: str) -> NDArray[Any]:
-        found = NUMPY.array(arrays[f"{at}.log_{of}"])
+    def log(parameter: str) -> NDArray[Any]:
+        values = NUMPY.array(arrays[f"{at}.log_{parameter}"])
         if c is None:
-            return found
-        return found[min(c, len(found) - 1)][None]
+            return values
+        return values[min(c, len(values) - 1)][None]
 
     if name == "Constant":
         return formulas.ConstantFormula(log("variance"))
     log_scale = log("lengthscale")
     group = arrays.get(f"{at}.group")
-    center, unit = (NUMPY.array(arrays[f"{at}.{part}"]) for part in ("center", "unit"))
-    scale = Scale(
-        center,
-        unit,
-        log_scale if group is None else log_scale[:, group],
-        log("variance"),
-    )
+    if group is not None:
+        log_scale = log_scale[:, group]
+    center = NUMPY.array(arrays[f"{at}.center"])
+    unit = NUMPY.array(arrays[f"{at}.unit"])
+    scale = Scale(center, unit, log_scale, log("variance"))
     if name == "Linear":
         reach = arrays.get(f"{at}.square_reach")
         fade = None
@@ -175,21 +158,18 @@ def _make_formula(
 def _check_factors(
     model: FittedModel, of_class: Callable[[int], Formula] | None
 ) -> None:
-    """Check the factor of k(Z, Z) of each latent function; that of frequencies is I."""
+    """Check the factor of k(Z, Z) of each latent function; I for frequencies."""
     Z = NUMPY.double(model.Z)
     if model.spectral:
         check_factor(np.eye(Z.shape[-2])[None], model.prior_lower)
         return
-    found = []
+    covariances = []
     for c in range(len(model.prior_lower)):
         points = Z[min(c, len(Z) - 1)]
-        if of_class is None:
-            formula = model.formula
-        else:
-            formula = of_class(c)
+        formula = of_class(c) if of_class else model.formula
         k = formula.cross(formula.prepare(points[None]), points)
-        found.append(k[min(c, len(k) - 1)])
-    check_factor(np.stack(found), model.prior_lower)
+        covariances.append(k[min(c, len(k) - 1)])
+    check_factor(np.stack(covariances), model.prior_lower)
 
 
 def _in_frequency_domain(formula: Formula) -> Formula:
@@ -198,7 +178,7 @@ def _in_frequency_domain(formula: Formula) -> Formula:
         return formulas.SpectrumFormula(formula.scale)
     if isinstance(formula, formulas.SpectrumFormula):
         return formula
-    raise BadFile("the kernel of a sparse spectrum is not stationary.")
+    raise BadFile("the model has a sparse spectrum, but its kernel is not stationary.")
 
 
 def restore_rows(arrays: Arrays, tol: float, model: FittedModel) -> TrainingRows:
@@ -213,47 +193,45 @@ def _make_own_formula(modules: Later[Modules]) -> Formula:
     return modules.get().prior.formula(NUMPY)
 
 
-# --- pool ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- pool
 
 
 def describe_pool(pool: Pool) -> dict[str, Any] | None:
-    """Return the part of a pool that is JSON, next to its arrays; None without a pool."""
+    """Return what JSON holds of a pool besides its arrays; None without a pool."""
     if pool.is_trivial:
         return None
-    kinds = {Network: None, LinearModel: LINEAR}
-    boosted = [
-        m.boosted if isinstance(m, Forest) else kinds[type(m)] for m in pool.members
-    ]
     return {
         "weight": pool.weight,
         "weights": pool.weights,
-        "boosted": boosted,
+        "boosted": [_describe_member(member) for member in pool.members],
         "gate": to_json(pool.gate),
     }
 
 
+def _describe_member(member: Member) -> bool | str | None:
+    """Return whether trees are boosted, None for networks, or "linear"."""
+    if isinstance(member, Forest):
+        return member.boosted
+    return LINEAR if isinstance(member, LinearModel) else None
+
+
 def list_arrays(model: FittedModel) -> dict[str, Any]:
-    """Return the arrays of a model and of the members of its pool by the names of the
-    schema.
-    """
-    found: dict[str, Any] = model.prior.state_dict(prefix="prior.")
-    found |= {name: getattr(model, name) for name in ("prior_lower", "mean", "lower")}
-    found |= {
-        f"factor.{name}": value for name, value in model.likelihood.state().items()
-    }
+    """Return the arrays of a model and its pool by their names in the schema."""
+    arrays: dict[str, Any] = model.prior.state_dict(prefix="prior.")
+    for name in ("prior_lower", "mean", "lower"):
+        arrays[name] = getattr(model, name)
+    for name, value in model.likelihood.state().items():
+        arrays[f"factor.{name}"] = value
     for i, member in enumerate(model.pool.members):
         if isinstance(member, Forest):
-            member = member._replace(
-                threshold=np.where(_find_leaves(member), 0, member.threshold)
-            )
-        names = [tensor.name.removesuffix("?") for tensor in DECLARED[type(member)]]
-        own = {name: np.ascontiguousarray(getattr(member, name)) for name in names}
-        found |= {
-            f"pool.{i}.{name}": a
-            for name, a in own.items()
-            if a.size or name not in ("block", "code")
-        }
-    return found
+            finite = np.where(_find_leaves(member), 0, member.threshold)
+            member = member._replace(threshold=finite)
+        for tensor in DECLARED[type(member)]:
+            name = tensor.name.removesuffix("?")
+            array = np.ascontiguousarray(getattr(member, name))
+            if array.size or not tensor.name.endswith("?"):
+                arrays[f"pool.{i}.{name}"] = array
+    return arrays
 
 
 def _find_leaves(forest: Forest) -> Flags:
@@ -263,49 +241,40 @@ def _find_leaves(forest: Forest) -> Flags:
 def restore_pool(arrays: Arrays, about: Any) -> Pool:
     if about is None:
         return NO_POOL
-    members = tuple(
-        _restore_member(arrays, f"pool.{i}.", b) for i, b in enumerate(about["boosted"])
-    )
+    members = [
+        _restore_member(_parts(arrays, f"pool.{i}."), boosted)
+        for i, boosted in enumerate(about["boosted"])
+    ]
     gate = from_json(Gate, about.get("gate"), read_array)
-    return Pool(about["weight"], members, tuple(about["weights"]), gate)
+    return Pool(about["weight"], tuple(members), tuple(about["weights"]), gate)
 
 
-def _restore_member(arrays: Arrays, prefix: str, boosted: bool | str | None) -> Member:
-    of = {
-        name.removeprefix(prefix): a
-        for name, a in arrays.items()
-        if name.startswith(prefix)
-    }
+def _restore_member(arrays: Arrays, boosted: bool | str | None) -> Member:
     if boosted is None:
-        return Network(**of)
+        return Network(**arrays)
     if boosted == LINEAR:
-        return LinearModel(**of)
-    forest = Forest(**of, boosted=boosted is True)
-    threshold = np.where(_find_leaves(forest), np.inf, forest.threshold).astype(
-        forest.threshold.dtype
-    )
-    forest = forest._replace(threshold=threshold)
+        return LinearModel(**arrays)
+    forest = Forest(**arrays, boosted=boosted is True)
+    threshold = np.where(_find_leaves(forest), np.inf, forest.threshold)
+    forest = forest._replace(threshold=threshold.astype(forest.threshold.dtype))
     if not _are_apart(forest):
         raise BadFile("the trees of the pool do not fit together.")
     return forest
 
 
 def _are_apart(forest: Forest) -> bool:
-    """Return whether the nodes of each tree follow its root, and their children follow
-    them.
-    """
+    """Return whether nodes follow the root of their tree, and children their parents."""
     own = np.arange(len(forest.child))
     ends = np.append(forest.root, len(forest.child))
     size = np.diff(ends)
     if forest.root[0] != 0 or not (size > 0).all():
         return False
-    last = forest.child + ~_find_leaves(forest)
-    return bool(
-        (forest.child >= own).all() and (last < np.repeat(ends[1:], size)).all()
-    )
+    right = forest.child + ~_find_leaves(forest)
+    in_tree = right < np.repeat(ends[1:], size)
+    return bool(((forest.child >= own) & in_tree).all())
 
 
-# --- torch -------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- torch
 
 
 def _restore_modules(
@@ -315,12 +284,11 @@ def _restore_modules(
     import torch
 
     tensors = {name: torch.from_numpy(a.copy()) for name, a in arrays.items()}
+    n_classes = contents.sizes["classes"] or None
     with torch.inference_mode(False):  # parameters that a later fit can learn
-        likelihood = _restore_likelihood(
-            tensors, meta, contents.sizes["classes"] or None
-        )
-        made = Unpacking(arrays, kernel).unpack(contents.kernel)
-        prior = _restore_prior(tensors, meta["prior"], copy.deepcopy(made), contents)
+        likelihood = _restore_likelihood(tensors, meta, n_classes)
+        own = copy.deepcopy(Unpacking(arrays, kernel).unpack(contents.kernel))
+        prior = _restore_prior(tensors, meta["prior"], own, contents)
         settle_kernel(prior, likelihood)
     return Modules(prior, likelihood)
 
@@ -338,24 +306,24 @@ def _restore_prior(
     learn = frozenset(about["learn"])
     dtype = tensors["mean"].dtype
     if isinstance(kernel, Kernel):
-        groups = (
-            f"{name}.group" for name, _ in kernel.named_modules(prefix="prior.kernel")
-        )
-        group = next(
-            (tensors[name].numpy().copy() for name in groups if name in tensors), None
-        )
-        where, wide = (
-            tensors[f"prior.{name}"].double().numpy() for name in ("center", "spread")
-        )
-        kernel.bind(contents.sizes["K"], Columns(where, wide, 1.0, group))
+        group = None
+        for name, _ in kernel.named_modules(prefix="prior.kernel"):
+            if group is None and f"{name}.group" in tensors:
+                group = tensors[f"{name}.group"].numpy().copy()
+        center = tensors["prior.center"].double().numpy()
+        spread = tensors["prior.spread"].double().numpy()
+        kernel.bind(contents.sizes["K"], Columns(center, spread, 1.0, group))
     kernel.requires_grad_("kernel" in learn)
     noise = tensors["prior.log_noise" if "noise" in learn else "prior.fixed_noise"]
-    Z, center, spread = (
-        torch.ones_like(tensors[f"prior.{n}"]) for n in ("inducing", "center", "spread")
-    )
     kind = Spectrum if about.get("frequencies") else Prior
     prior = kind(
-        kernel, Z, torch.ones_like(noise), center, spread, contents.sizes["C"], learn
+        kernel,
+        torch.ones_like(tensors["prior.inducing"]),
+        torch.ones_like(noise),
+        torch.ones_like(tensors["prior.center"]),
+        torch.ones_like(tensors["prior.spread"]),
+        contents.sizes["C"],
+        learn,
     ).to(dtype)
     try:
         prior.load_state_dict(_parts(tensors, "prior."))
@@ -371,37 +339,32 @@ def _restore_likelihood(
     """Make the likelihood of a file; `n_classes` is None for a regressor."""
     from cavity.engine.likelihoods import Likelihood
 
-    made: Any = Unpacking({name: t.numpy() for name, t in tensors.items()}).unpack(
-        meta["likelihood"]
-    )
-    if not isinstance(made, Likelihood):
+    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+    likelihood: Any = Unpacking(arrays).unpack(meta["likelihood"])
+    if not isinstance(likelihood, Likelihood):
         raise BadFile("the likelihood is not one.")
     if n_classes is not None:
-        if made.two_classes != (n_classes == 2):
+        if likelihood.two_classes != (n_classes == 2):
             raise BadFile(
-                f"the likelihood {type(made).__name__} does not fit "
+                f"the likelihood {type(likelihood).__name__} does not fit "
                 f"{n_classes} classes."
             )
-        made = made.bind(n_classes)
-    made.load_state(_parts(tensors, "factor."), tensors["mean"].dtype)
-    return made
+        likelihood = likelihood.bind(n_classes)
+    likelihood.load_state(_parts(tensors, "factor."), tensors["mean"].dtype)
+    return likelihood
 
 
 def count_kernels(kernel: Any) -> int:
-    """Return how many sets of parameters the kernel has: one per class, or one that
-    they share.
-    """
+    """Return the number of sets of kernel parameters: one per class, or one for all."""
     from torch import nn
 
     from cavity.engine.kernels import Kernel
 
-    parts: Any = ()
+    count = 1
     if isinstance(kernel, nn.Module):
-        parts = kernel.modules()
-    logs = [
-        p
-        for part in parts
-        if isinstance(part, Kernel)
-        for p in part.parameters(recurse=False)
-    ]
-    return max((len(p) for p in logs if p.ndim), default=1)
+        for part in kernel.modules():
+            if isinstance(part, Kernel):
+                for parameter in part.parameters(recurse=False):
+                    if parameter.ndim:
+                        count = max(count, len(parameter))
+    return count

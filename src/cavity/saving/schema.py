@@ -1,16 +1,17 @@
-"""The schema of a model file: every tensor with its shape, type and range, and every
-JSON value. A new entry is one line.
+"""The schema of a model file: tensors with shape, type and range, and JSON values.
 
-`load`, `cavity predict` and `cavity info` check files against these tables.
+A new entry is one line. `load`, `cavity predict` and `cavity info` check files against
+these tables.
 
-Letters of shapes (`1|C` is either; a letter without a meaning here is any number, the
-same in one group of tensors):
+Letters of shapes (`1|C` is either; any other letter stands for one number within a
+group of tensors):
 
-    C  latent functions       D  features
-    M  inducing points        B  blocks of q, C or 1 if coupled        W  values per block
-    K  sets of kernel parameters, 1 or C                               G  lengthscales, D if none are shared
+    C  latent functions                        D  features
+    M  inducing points                         B  blocks of q, C or 1 if coupled
+    K  sets of kernel parameters, 1 or C       W  values per block
+    G  lengthscales, D if none are shared
 
-Types: T is the type of the model, float64 or float32. A "?" marks what may be missing
+T is the type of the model, float64 or float32. A "?" marks entries that may be missing
 or null.
 """
 
@@ -37,7 +38,7 @@ class Tensor(NamedTuple):
     range: r.Range = r.FINITE
 
 
-# the class of an estimator by what its file calls itself
+# class of the estimator by the kind that a file states
 KINDS = {"model": "GPClassifier", "regressor": "GPRegressor"}
 
 
@@ -78,7 +79,7 @@ ROWS = (  # below rows., of a regressor that predicts from its training rows
     Tensor("X",      "N D", F64),
     Tensor("weight", "N",   F64, r.WEIGHT),
     Tensor("alpha",  "N",   F64, r.WIDE),
-    Tensor("a?",     "M N", F64),  # of version 0.3, as the next
+    Tensor("a?",     "M N", F64),  # this and the next: of version 0.3
     Tensor("lower?", "M M", F64, r.PRECISION_FACTOR),
 )
 
@@ -94,7 +95,7 @@ TREES = (  # below pool., of each member
     Tensor("block?",    "D",           SMALL, r.index("D")),
     Tensor("code?",     "D",           F64, r.BOUNDED),
 )
-NETWORK = (  # the same of networks
+NETWORK = (  # the same for networks
     Tensor("used",        "used",             SMALL, r.index("D")),
     Tensor("shift",       "used",             F64, r.WIDE),
     # negative where a column is mirrored
@@ -106,7 +107,7 @@ NETWORK = (  # the same of networks
     Tensor("last",        "nets two classes", FLOAT, r.BOUNDED),
     Tensor("last_bias",   "nets 1 classes",   FLOAT, r.BOUNDED),
 )
-LINEAR_MODEL = (  # the same of logistic regression
+LINEAR_MODEL = (  # the same for logistic regression
     Tensor("used",  "used",         SMALL, r.index("D")),
     Tensor("shift", "used",         F64, r.WIDE),
     Tensor("scale", "used",         F64, r.NOT_NEGATIVE),
@@ -119,13 +120,8 @@ LINEAR_MODEL = (  # the same of logistic regression
 # arrays that a user gave, of any shape and type; sums in files of 0.3
 FREE = ("arguments.", "likelihood.", "growing.")
 
-RECORDED = (
-    "epoch",
-    "objective",
-    "log_evidence",
-    "seconds",
-    "repairs",
-)  # of every epoch, whatever the method
+# recorded for every epoch, whatever the method
+RECORDED = ("epoch", "objective", "log_evidence", "seconds", "repairs")
 NUMBER = r.number()
 WEIGHT = r.number(0, 1000)
 COUNT = r.whole(0, 1 << 62)
@@ -158,7 +154,7 @@ FACTS: dict[str, r.Check] = {
     "pool?.boosted": r.many(r.kind_of_member, "pool members"),
     "pool?.gate?.scale": r.many(r.number(0, 1e300), "C"),
     "pool?.gate?.usual": r.number(-1, 1),
-    "predicts?.residual": r.flag,  # variances have it
+    "predicts?.residual": r.flag,  # variances include it
     "predicts?.tolerance": r.number(0, 1),  # of conjugate gradients at training rows
     "novelty?.scale": r.many(r.number(0, 1e300), "C"),
     "novelty?.quantiles": r.numbers(r.QUANTILE),
@@ -186,7 +182,7 @@ SUMMARY: dict[str, r.Check] = {  # what `cavity info` prints
     "kernel": r.text,
     "classes": r.many(r.text),
     "inducing_points": COUNT,
-    "noise": r.number_or_list,  # of each class, or of the targets
+    "noise": r.number_or_list,  # per class, or of the targets
     "rows_inside": r.text,
     "n_features": COUNT,
     "dtype": r.text,
@@ -208,7 +204,7 @@ SUMMARY: dict[str, r.Check] = {  # what `cavity info` prints
 def check_facts(
     meta: dict[str, Any], facts: dict[str, r.Check], sizes: r.Sizes
 ) -> None:
-    """Raise BadFile unless the JSON of a file has these facts."""
+    """Raise BadFile unless the JSON of a file passes these checks."""
     for marked, check in facts.items():
         value: Any = meta
         name = marked.replace("?", "")
@@ -216,22 +212,22 @@ def check_facts(
             key = part.removesuffix("?")
             if not isinstance(value, dict):
                 raise BadFile(f"{name} is not a JSON object.")
-            value, missing = value.get(key), key not in value
+            is_missing = key not in value
+            value = value.get(key)
             if value is None and part.endswith("?"):
                 break
-            if missing:
+            if is_missing:
                 raise BadFile(f"the file lacks {name}.")
         else:
             check(value, name, sizes)
 
 
 def read_summary(meta: dict[str, Any]) -> dict[str, Any]:
-    """Return what `cavity info` prints of a file."""
+    """Return the facts that `cavity info` prints; None for those that are missing."""
     check_facts(meta, {"summary": r.mapping}, {})
-    found: dict[str, Any] = (
-        dict.fromkeys(name.removesuffix("?") for name in SUMMARY) | meta["summary"]
-    )
     check_facts(meta["summary"], SUMMARY, {})
-    if isinstance(found["noise"], list) != bool(found["classes"]):
+    summary: dict[str, Any] = dict.fromkeys(name.removesuffix("?") for name in SUMMARY)
+    summary |= meta["summary"]
+    if isinstance(summary["noise"], list) != bool(summary["classes"]):
         raise BadFile("noise: each class has one, or the targets.")
-    return found
+    return summary

@@ -1,7 +1,7 @@
-"""Values as JSON and arrays, and back: arguments of estimators, kernels, methods,
-likelihoods, labels and records of a fit.
+"""Convert values to JSON and arrays, and back: arguments of estimators, kernels,
+methods, likelihoods, labels and records of a fit.
 
-Reading loads torch with the first kernel, method or likelihood.
+Reading the first kernel, method or likelihood loads torch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cavity.errors import BadFile, BadInput
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 NUMBERS = ("float16", "float32", "float64", *INTEGERS, "bool")
 OBJECTS = ("kernel", "method", "likelihood")
-# options of 0.3 that are gone, and their defaults
+# options of 0.3 that were removed, with their defaults
 GIVEN_UP = {
     "q_update": "natural",
     "probit": False,
@@ -29,27 +29,25 @@ GIVEN_UP = {
 
 
 def find_registry(kind: str) -> Registry[Any]:
-    """Return the classes of a kind; loads torch."""
+    """Return the registered classes of a kind; loads torch."""
     from cavity.engine.kernels import KERNELS
     from cavity.engine.likelihoods import LIKELIHOODS
     from cavity.fitting.options.library import METHODS
 
-    found: dict[str, Registry[Any]] = {
+    registries: dict[str, Registry[Any]] = {
         "kernel": KERNELS,
         "method": METHODS,
         "likelihood": LIKELIHOODS,
     }
-    return found[kind]
+    return registries[kind]
 
 
 class Omitted:
-    """Stands for an argument that a file does not hold: a callback, a random number
-    generator.
-    """
+    """An argument that cannot be stored: a callback, a random number generator."""
 
 
 class Packing:
-    """Turns values into JSON, and collects arrays."""
+    """Converts values to JSON, and collects their arrays."""
 
     def __init__(self) -> None:
         self.arrays: dict[str, NDArray[Any]] = {}
@@ -67,8 +65,7 @@ class Packing:
         if value is None or isinstance(value, bool | int | float | str):
             return value
         if isinstance(value, torch.nn.Module | KernelLike):
-            own = _is_registered(value)
-            if own:
+            if _is_registered(value):
                 return self._object("kernel", value, name)
             return {"foreign": _spell(value)}
         if isinstance(value, Method | Likelihood):
@@ -76,8 +73,8 @@ class Packing:
             if not find_registry(kind).holds(value):
                 raise BadInput(
                     f"{type(value).__name__} cannot be saved by name: register the "
-                    f"class first, with the decorator "
-                    f"{kind.upper()}S.register of cavity.{kind}s."
+                    f"class first, with the decorator {kind.upper()}S.register of "
+                    f"cavity.{kind}s."
                 )
             return self._object(kind, value, name)
         if isinstance(value, dict):
@@ -86,13 +83,11 @@ class Packing:
                 for k, v in value.items()
             ]
             return {"pairs": pairs}
-        if isinstance(value, list | tuple | set | frozenset):
+        if isinstance(value, set | frozenset):
+            value = tuple(sorted(value, key=str))
+        if isinstance(value, list | tuple):
             kind = "list" if isinstance(value, list) else "tuple"
-            if isinstance(value, set | frozenset):
-                members: Any = sorted(value, key=str)
-            else:
-                members = value
-            return {kind: [self.pack(v, f"{name}.{i}") for i, v in enumerate(members)]}
+            return {kind: [self.pack(v, f"{name}.{i}") for i, v in enumerate(value)]}
         if isinstance(value, torch.dtype):
             return str(value).removeprefix("torch.")
         if isinstance(value, torch.device | os.PathLike):
@@ -100,7 +95,9 @@ class Packing:
         return self._array(value, name)
 
     def _array(self, value: Any, name: str) -> Any:
-        array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+        if hasattr(value, "detach"):
+            value = value.detach().cpu()
+        array = np.asarray(value)
         if array.dtype.name not in NUMBERS:
             return {"left out": type(value).__name__}
         self.arrays[name] = array
@@ -116,8 +113,9 @@ class Packing:
 
 
 def _is_registered(kernel: Any) -> bool:
-    """Return whether a name is enough for a kernel and every part of it; a torch module
-    inside has code of its own.
+    """Return whether the names of a kernel and its parts are enough to restore it.
+
+    A torch module inside has code of its own.
     """
     from torch import nn
 
@@ -135,17 +133,16 @@ def _spell(kernel: Any) -> str:
 
     from cavity.engine.kernels import Kernel
 
-    inner: Any = ()
-    if isinstance(kernel, Kernel):
-        inner = kernel.get_params(deep=False).values()
+    name = type(kernel).__name__
+    if not isinstance(kernel, Kernel):
+        return name
+    inner = kernel.get_params(deep=False).values()
     parts = ", ".join(_spell(part) for part in inner if isinstance(part, nn.Module))
-    if parts:
-        return f"{type(kernel).__name__}({parts})"
-    return type(kernel).__name__
+    return f"{name}({parts})" if parts else name
 
 
 class Unpacking:
-    """Turns JSON back into values; a kernel that is not registered must be given."""
+    """Converts JSON back to values; a kernel that is not registered must be given."""
 
     def __init__(self, arrays: dict[str, NDArray[Any]], kernel: Any = None) -> None:
         self.arrays = arrays
@@ -176,7 +173,7 @@ class Unpacking:
         return makers[kind]()
 
     def unpack_all(self, packed: dict[str, Any]) -> dict[str, Any]:
-        """Return the values by name, without those that the file does not hold."""
+        """Return the values by name, without those that could not be stored."""
         values = {name: self.unpack(value) for name, value in packed.items()}
         return {
             name: value for name, value in values.items() if not _holds_omitted(value)
@@ -188,29 +185,26 @@ class Unpacking:
         if name not in list(registry):
             raise BadFile(
                 f"the {kind} {name!r:.40} is unknown; known are {', '.join(registry)}. "
-                f"Import the module that registers it first."
+                "Import the module that registers it first."
             )
-        arguments = {str(k): self.unpack(v) for k, v in packed["arguments"].items()}
-        known = set(registry[name].parameter_names())
-        arguments = {
-            k: v
-            for k, v in arguments.items()
-            if k in known or GIVEN_UP.get(k, ...) != v
-        }
-        unknown = set(arguments) - known
-        if unknown:
-            raise BadFile(
-                f"{sorted(unknown)[0]!r:.60} is not an argument of {name} in this "
-                f"version."
-            )
+        known = registry[name].parameter_names()
+        arguments = {}
+        for key, inner in packed["arguments"].items():
+            value = self.unpack(inner)
+            if key in known:
+                arguments[str(key)] = value
+            elif GIVEN_UP.get(key, ...) != value:
+                raise BadFile(
+                    f"{key!r:.60} is not an argument of {name} in this version."
+                )
         return registry[name](**arguments)
 
     def _foreign(self, name: str) -> Any:
         if self.kernel is None:
             raise BadFile(
                 f"the model's kernel is a {name!s:.200}, which a file does not store: "
-                f"create it as for the fit and pass it, "
-                "cavity.load(path, kernel=...). The file has its learnt values."
+                "create it as for the fit and pass it, cavity.load(path, kernel=...). "
+                "The file has its learnt values."
             )
         if _spell(self.kernel) != name:
             raise BadFile(
@@ -221,40 +215,31 @@ class Unpacking:
 
 
 def _holds_omitted(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        members = value
-    else:
-        members = (value,)
-    return any(isinstance(v, Omitted) for v in members)
+    members = value if isinstance(value, list | tuple) else [value]
+    return any(isinstance(member, Omitted) for member in members)
 
 
 def pack_labels(classes: NDArray[Any]) -> dict[str, Any]:
-    name = classes.dtype.name
-    if name in NUMBERS:
-        kind: str | None = name
-    else:
-        kind = {"U": "str", "O": "object"}.get(classes.dtype.kind)
     values = classes.tolist()
-    if kind is None or (
-        kind == "object" and not all(isinstance(v, str) for v in values)
-    ):
-        raise BadInput(
-            f"labels of type {type(values[0]).__name__} ({classes.dtype}) cannot be "
-            f"saved: fit with text or numbers, y.astype(str)."
-        )
-    return {"type": kind, "values": values}
+    if classes.dtype.name in NUMBERS:
+        return {"type": classes.dtype.name, "values": values}
+    if all(isinstance(value, str) for value in values):
+        kind = "str" if classes.dtype.kind == "U" else "object"
+        return {"type": kind, "values": values}
+    raise BadInput(
+        f"labels of type {type(values[0]).__name__} ({classes.dtype}) cannot be saved: "
+        "fit with text or numbers, y.astype(str)."
+    )
 
 
 def unpack_labels(packed: Any) -> NDArray[Any]:
-    """Return the array of labels that was packed: at least two, in order, none twice."""
+    """Return the packed labels: at least two, sorted, without repeats."""
     kind = packed["type"]
     values = packed["values"]
     if kind not in ("str", "object", *NUMBERS) or not isinstance(values, list):
         raise BadFile(f"the labels are of an unknown type, {kind!r:.40}.")
-    if not all(
-        isinstance(v, str if kind in ("str", "object") else bool | int | float)
-        for v in values
-    ):
+    expected: Any = str if kind in ("str", "object") else bool | int | float
+    if not all(isinstance(value, expected) for value in values):
         raise BadFile(f"the labels are not all of type {kind}.")
     classes = np.array(values, dtype=kind)
     if len(classes) < 2 or not all(a < b for a, b in pairwise(values)):
@@ -263,7 +248,7 @@ def unpack_labels(packed: Any) -> NDArray[Any]:
 
 
 def to_json(value: Any) -> Any:
-    """Return a named tuple, with what is in it, or an array as JSON; other values stay."""
+    """Convert a named tuple, at any depth, or an array to JSON; keep other values."""
     if hasattr(value, "_asdict"):
         return {name: to_json(inner) for name, inner in value._asdict().items()}
     if isinstance(value, np.ndarray):
@@ -274,15 +259,17 @@ def to_json(value: Any) -> Any:
 def from_json(
     kind: Any, value: dict[str, Any] | None, many: Callable[[list[Any]], Any] = tuple
 ) -> Any:
-    """Return the named tuple that `to_json` was given, with `many` of lists; None
-    stays.
+    """Return the named tuple that `to_json` was given, with `many` applied to lists;
+    None stays None.
     """
     if value is None:
         return None
-    fields = {name: value[name] for name in kind._fields if name in value}
-    return kind(
-        **{name: many(v) if isinstance(v, list) else v for name, v in fields.items()}
-    )
+    fields = {}
+    for name in kind._fields:
+        if name in value:
+            field = value[name]
+            fields[name] = many(field) if isinstance(field, list) else field
+    return kind(**fields)
 
 
 def read_array(value: list[float] | None) -> Floats | None:

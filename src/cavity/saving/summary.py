@@ -1,5 +1,6 @@
-"""What `cavity info` and the report say of a model, stored in its file: reading it back
-needs neither torch nor a tensor.
+"""The summary of a model for `cavity info` and the report.
+
+It is stored in the model's file and read without torch and without tensors.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from cavity.prediction.targets import target_noise
 
 
 def summarise(arguments: dict[str, Any], result: Result) -> dict[str, Any]:
-    """Return facts about a fitted estimator as values that JSON can hold."""
+    """Return facts about a fitted estimator as JSON."""
     model = result.model
     features = result.features
-    pool = result.model.pool
+    pool = model.pool
+    classes = () if result.classes is None else result.classes
     names = features.encoder.feature_names_in_.tolist()
 
     def by_name(values: Any) -> dict[str, float] | None:
@@ -27,21 +29,21 @@ def summarise(arguments: dict[str, Any], result: Result) -> dict[str, Any]:
             return None
         return dict(zip(names, np.asarray(values).tolist(), strict=True))
 
+    evidence = None if math.isnan(result.evidence) else float(result.evidence)
+    columns = None
+    if features.names is not None:
+        columns = dict(features.encoder.describe())
     return {
         "method": str(arguments["method"]),
         "kernel": repr(model.prior.kernel),
-        "classes": [
-            format_label(c) for c in (() if result.classes is None else result.classes)
-        ],
+        "classes": [format_label(label) for label in classes],
         "inducing_points": int(model.Z.shape[-2]),
         "noise": _list_noise(result),
         "rows_inside": describe_rows_inside(arguments, result),
         "n_features": len(names),
         "dtype": str(arguments["dtype"]).removeprefix("torch."),
         "epochs": len(result.history),
-        "log_marginal_likelihood": None
-        if math.isnan(result.evidence)
-        else float(result.evidence),
+        "log_marginal_likelihood": evidence,
         "evidence": result.evidence_name,
         "temperature": 1 / pool.weight,
         "calibration": result.calibration,
@@ -49,17 +51,15 @@ def summarise(arguments: dict[str, Any], result: Result) -> dict[str, Any]:
         "ensemble_weights": [pool.weight, *pool.weights],
         "pool": pool.named_weights,
         "target": features.target,
-        "columns": None
-        if features.names is None
-        else dict(features.encoder.describe()),
+        "columns": columns,
         "relevance": by_name(result.relevance),
         "importance": by_name(result.importance),
     }
 
 
 def _list_noise(result: Result) -> Any:
-    """Return the latent noise of each class, or the variance of the targets' noise in
-    the user's units.
+    """Return the latent noise per class, or the noise variance of the targets in the
+    user's units.
     """
     if result.classes is None:
         return target_noise(result.model) * result.units[1] ** 2
@@ -67,19 +67,23 @@ def _list_noise(result: Result) -> Any:
 
 
 def describe_rows_inside(arguments: dict[str, Any], result: Result) -> str:
-    """Return which training rows a file of this model holds."""
+    """Say which training rows a file of this model holds."""
     if result.rows is not None:
         return "every training row, with its target"
-    if all(
-        isinstance(arguments.get(n), str) and arguments[n] == "auto"
-        for n in ("method", "inducing")
-    ):
+    chosen = [arguments.get(name) for name in ("method", "inducing")]
+    if all(isinstance(value, str) and value == "auto" for value in chosen):
         return "none"
     if result.model.spectral:
         return "none"
     if result.model.prior.learn_inducing:
-        return "none, but inducing points that began at training rows, unless you gave them, and may still be near them"
-    return "the inducing points, which were not learnt: training rows, unless you gave them"
+        return (
+            "none, but inducing points that began at training rows, unless you gave "
+            "them, and may still be near them"
+        )
+    return (
+        "the inducing points, which were not learnt: training rows, unless you gave "
+        "them"
+    )
 
 
 def format_evidence(evidence: float | None) -> str:
@@ -89,39 +93,33 @@ def format_evidence(evidence: float | None) -> str:
 
 
 def list_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the summary as pairs of a name and a text, for `cavity info` and the
-    report.
-    """
+    """Return the summary as pairs of a name and a text."""
     classes = found["classes"]
-    points = (
-        f"{found['inducing_points']} inducing points{' per class' if classes else ''}"
-    )
+    points = f"{found['inducing_points']} inducing points"
+    if classes:
+        points += " per class"
+        outputs = ("classes", f"{len(classes)}: {list_names(classes)}")
+    else:
+        outputs = ("noise", f"variance {found['noise']:.4g}")
     name = found.get("evidence") or "log Z_q"
-    meaning = ""
+    evidence = format_evidence(found["log_marginal_likelihood"])
     if name in TERMS:
-        meaning = f" ({TERMS[name].meaning})"
+        evidence += f" ({TERMS[name].meaning})"
     facts = [
         ("method", f"{found['method']}, {points}, {found['dtype']}"),
         ("kernel", found["kernel"]),
-        ("classes", f"{len(classes)}: {list_names(classes)}")
-        if classes
-        else ("noise", f"variance {found['noise']:.4g}"),
+        outputs,
         ("epochs", f"{found['epochs']}"),
-        (name, format_evidence(found["log_marginal_likelihood"]) + meaning),
+        (name, evidence),
     ]
     if found["calibration"] not in (None, "none"):
-        facts.append(
-            ("temperature", f"{found['temperature']:.3g}, from {found['calibration']}")
-        )
+        temperature = f"{found['temperature']:.3g}, from {found['calibration']}"
+        facts.append(("temperature", temperature))
     if len(found["ensemble_weights"]) > 1:
         # older files have no names
         named = found.get("pool") or dict(enumerate(found["ensemble_weights"], 1))
-        facts.append(
-            (
-                "pool",
-                ", ".join(f"{name} {weight:.2f}" for name, weight in named.items()),
-            )
-        )
+        parts = [f"{member} {weight:.2f}" for member, weight in named.items()]
+        facts.append(("pool", ", ".join(parts)))
     if found.get("plan"):
         facts.append(("plan", found["plan"]))
     if found["rows_inside"] != "none":

@@ -1,3 +1,1 @@
-"""What a fit is given, validated and ready for the engine: `files`, their `columns` as
-numbers, `batches`.
-"""
+"""Tables as the user gives them, validated and encoded as numbers for the engine."""

@@ -1,6 +1,4 @@
-"""Sources of rows in Python: arrays and sparse rows, read by row number, and batches of
-user code.
-"""
+"""Sources of rows in Python: arrays, sparse rows, copies on disk, and batches."""
 
 from __future__ import annotations
 
@@ -18,37 +16,36 @@ from cavity.tables.arrow_tables import is_sparse, to_plain
 from cavity.tables.labels import read_groups
 from cavity.tables.pieces import Names, Piece
 
+TAKEN = 512  # rows of a copy on disk to take at once: each brings pages into memory
+# The name of a temporary copy begins so. The copy loses its name once training reads it.
+FOLDER = "cavity-rows-"
+
 
 class Arrays:
-    """X (N, D), which may be sparse, and y (N,); optionally one weight and one group
-    per row.
-    """
+    """X (N, D), dense or sparse, and y (N,); optionally weights and groups of rows."""
 
     names: Names = None
-    weight: Any
-    pages: Any = None  # of a copy on disk: those that were read do not stay in memory
+    weight: Any = None
+    group: Ints | None = None
+    pages: Any = None  # memory map of a copy on disk; pages are released after reading
 
     def __init__(self, X: Any, y: Any, weight: Any = None, group: Any = None) -> None:
         self.X: Any = X.tocsr() if is_sparse(X) else np.asarray(X)
         self.y = np.asarray(y)
-        if weight is None:
-            self.weight = None
-        else:
+        if weight is not None:
             self.weight = np.asarray(weight)
-        if group is None:
-            self.group = None
-        else:
+        if group is not None:
             self.group = read_groups(group, self.X.shape[0])
         if self.X.ndim != 2 or self.X.dtype.kind not in "fiub":
             raise BadInput(
-                f"X has shape {self.X.shape}, type {self.X.dtype}; give a numeric "
-                f"array, (N, D)."
+                f"X has shape {self.X.shape} and type {self.X.dtype}: give a numeric "
+                "array of shape (N, D)."
             )
         for name, column in (("y", self.y), ("sample_weight", self.weight)):
             if column is not None and column.shape != self.X.shape[:1]:
                 raise BadInput(
-                    f"X has {self.n_rows} rows, {name} shape {column.shape}: give one "
-                    f"per row."
+                    f"X has {self.n_rows} rows, but {name} has shape {column.shape}: "
+                    "give one value per row."
                 )
 
     @property
@@ -69,52 +66,37 @@ class Arrays:
         for start in range(rows.start, rows.stop, size):
             stop = min(start + size, rows.stop)
             part = slice(start, stop)
-            weight: Floats | None = (
-                None if self.weight is None else np.array(self.weight[part], np.float64)
-            )
-            yield Piece(
-                np.arange(start, stop),
-                self._read(part),
-                np.asarray(self.y[part]),
-                weight,
-            )
+            index = np.arange(start, stop)
+            weight = None
+            if self.weight is not None:
+                weight = np.array(self.weight[part], np.float64)
+            yield Piece(index, self._read(part), np.asarray(self.y[part]), weight)
 
     def take(self, index: Ints) -> Floats:
         """Return these rows of X in this order; reads them in file order."""
         order = np.argsort(index)
+        size = TAKEN
         if self.pages is None:
-            size = len(index)
-        else:
-            size = TAKEN
-        parts = [
-            self._read(index[order[i : i + size]])
-            for i in range(0, max(1, len(index)), max(1, size))
-        ]
+            size = max(1, len(index))
+        starts = range(0, max(1, len(index)), size)
+        parts = [self._read(index[order[i : i + size]]) for i in starts]
         return np.concatenate(parts)[np.argsort(order)]
 
     def _read(self, rows: Any) -> Floats:
         found = self.X[rows]
         if self.pages is None:
-            return np.asarray(
-                found.toarray() if is_sparse(found) else found, np.float64
-            )
+            dense = found.toarray() if is_sparse(found) else found
+            return np.asarray(dense, np.float64)
         found = np.array(found)
         if hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
             self.pages.madvise(mmap.MADV_DONTNEED)
         return found
 
 
-# rows of a copy on disk that are taken at once: each brings several pages into memory
-TAKEN = 512
-FOLDER = (
-    # begins the name of a copy, which has no name any more once training reads it
-    "cavity-rows-"
-)
-
-
 class StoredRows:
-    """A temporary copy of a source: features, label (the number of a class, or a
-    target) and weight of every row.
+    """A temporary copy of a source: features, label and weight of every row.
+
+    A label is the number of a class, or a target.
     """
 
     def __init__(self) -> None:
@@ -134,12 +116,13 @@ class StoredRows:
         except OSError as error:
             raise BadInput(
                 f"a copy of the rows cannot be written to {tempfile.gettempdir()} "
-                f"({error}): free 8 bytes per cell or set TMPDIR."
+                f"({error}): free 8 bytes per cell, or set TMPDIR to another folder."
             ) from error
 
     def map(self, n_columns: int) -> Arrays:
-        """Return the rows as arrays that are read from disk; the system removes the
-        file when nobody uses them any more.
+        """Return the rows as arrays that are read from disk.
+
+        The system removes the file when they are not used any more.
         """
         with self._file as file:
             file.flush()
@@ -150,14 +133,18 @@ class StoredRows:
                 rows: Any = np.memmap(file.name, np.float64, "r", shape=shape)
             else:
                 rows = np.empty(shape)
-        found = Arrays(rows[:, :-2], y, np.array(rows[:, -1]) if self._weighs else None)
+        weight = None
+        if self._weighs:
+            weight = np.array(rows[:, -1])
+        found = Arrays(rows[:, :-2], y, weight)
         found.pages = getattr(rows, "_mmap", None)
         return found
 
 
 class Batches:
-    """Source of batches (X, y) or (X, y, weight), called or iterated once per pass: a
-    fit makes one, or two to prepare columns.
+    """Source of batches (X, y) or (X, y, weight), called or iterated once per pass.
+
+    A fit makes one pass, or two to prepare columns.
     """
 
     names: Names = None
@@ -165,35 +152,33 @@ class Batches:
     def __init__(self, batches: Callable[[], Iterable[Any]] | Iterable[Any]) -> None:
         if not callable(batches) and iter(batches) is batches:
             raise BadInput(
-                "an iterator can be read only once, and training needs several passes: "
-                "give a callable that returns a new "
-                "iterator (lambda: batches()), or an iterable such as a list or a "
-                "torch DataLoader."
+                "an iterator can be read only once, but training needs several passes: "
+                "give a callable that returns a new iterator (lambda: batches()), or an "
+                "iterable such as a list or a torch DataLoader."
             )
         self.batches = batches
 
     def pieces(self, size: int) -> Iterator[Piece]:
         """Read all batches in order; splits large ones."""
+        batches = self.batches() if callable(self.batches) else self.batches
         first = 0
-        for number, batch in enumerate(
-            self.batches() if callable(self.batches) else self.batches
-        ):
+        for number, batch in enumerate(batches):
             piece = _make_piece(batch, number, first)
-            first += len(piece.index)
-            if len(piece.index) <= size:
+            rows = len(piece.index)
+            first += rows
+            if rows <= size:
                 yield piece
                 continue
-            yield from (
-                piece.at(slice(s, s + size)) for s in range(0, len(piece.index), size)
-            )
+            for start in range(0, rows, size):
+                yield piece.at(slice(start, start + size))
 
 
 def _make_piece(batch: Any, number: int, first: int) -> Piece:
     where = f"batch {number}"
     if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
         raise BadInput(
-            f"{where} is a {type(batch).__name__}; every batch must be (X, y) or (X, "
-            f"y, weight)."
+            f"{where} is a {type(batch).__name__}: every batch must be (X, y) or "
+            "(X, y, weight)."
         )
     X, y, *weights = (to_plain(part, where) for part in batch)
     try:
@@ -204,7 +189,7 @@ def _make_piece(batch: Any, number: int, first: int) -> Piece:
             weight = np.asarray(weights[0], dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise BadInput(
-            f"{where} is not numeric ({error}); encode its columns first."
+            f"{where} is not numeric ({error}): encode its columns first."
         ) from error
     rows = len(X) if X.ndim else 0
     return Piece(np.arange(first, first + rows), X, y, weight, where)

@@ -1,6 +1,4 @@
-"""Tables of any kind, frames, arrays of torch, CuPy or JAX, sparse ones: whether a
-model can read them, and all as Arrow tables.
-"""
+"""Tables of any kind as Arrow tables: frames, sparse tables, arrays of any library."""
 
 from __future__ import annotations
 
@@ -15,8 +13,8 @@ import numpy as np
 from cavity.errors import BadInput, missing_extra
 
 DENSE_BYTES = 128 << 20  # maximum size of a sparse table as a dense one
-MAX_COLUMNS = 5_000  # of a sparse table that a model is fitted to
-PROTOCOLS = "__dlpack__", "__cuda_array_interface__"
+MAX_COLUMNS = 5_000  # the limit for a sparse table in a fit
+PROTOCOLS = "__dlpack__", "__cuda_array_interface__"  # of arrays of other libraries
 
 
 class Chunk(NamedTuple):
@@ -28,19 +26,17 @@ class Chunk(NamedTuple):
 
 
 def is_foreign(value: Any) -> bool:
-    """Return whether this is an array of another library than NumPy; tables and arrays
-    of Arrow are read as such.
-    """
+    """Return whether this is an array of a library other than NumPy and Arrow."""
+    if isinstance(value, np.ndarray) or is_arrow(value):
+        return False
     kind = type(value)  # not the value: a frame may have a column of that name
-    own = (
-        isinstance(value, np.ndarray) or kind.__module__.partition(".")[0] == "pyarrow"
-    )
-    return not own and any(hasattr(kind, name) for name in PROTOCOLS)
+    return any(hasattr(kind, name) for name in PROTOCOLS)
 
 
 def to_host(value: Any) -> Any:
-    """Return an array of another library, of any device and number type, as a NumPy
-    array; anything else unchanged.
+    """Convert an array of another library, on any device, to NumPy.
+
+    Anything else is returned unchanged.
     """
     if not is_foreign(value):
         return value
@@ -54,35 +50,27 @@ def to_host(value: Any) -> Any:
                 value = from_dlpack(value)
             else:
                 value = torch.as_tensor(value)
-        except (
-            BufferError,
-            RuntimeError,
-            TypeError,
-            ValueError,
-        ):  # torch lacks this device or number type
+        # torch does not support this device or number type
+        except (BufferError, RuntimeError, TypeError, ValueError):
             if standard:
                 return np.from_dlpack(value, device="cpu")
             return np.asarray(value)
     value = value.detach().cpu()
-    return (
-        value.float() if value.dtype == torch.bfloat16 else value
-    ).numpy()  # NumPy has no bfloat16
+    if value.dtype == torch.bfloat16:  # NumPy does not have it
+        value = value.float()
+    return value.numpy()
 
 
 def to_plain(value: Any, what: str) -> Any:
-    """Return an array of another library as a NumPy array, anything else as it is;
-    refuse masked cells, which are missing.
-    """
-    masked = 0
+    """Convert an array of another library to NumPy; refuse masked cells."""
     if isinstance(value, np.ma.MaskedArray):
         masked = int(np.ma.getmaskarray(value).sum())
-    if masked:
-        raise BadInput(
-            f"{what} is a masked array with {masked} masked cells, which are missing "
-            f"values. Fill them in, for example with "
-            f"{what}.filled(...) or a SimpleImputer on {what}.filled(numpy.nan), or "
-            f"drop these rows."
-        )
+        if masked:
+            raise BadInput(
+                f"{what} is a masked array with {masked} masked cells, which are "
+                f"missing values. Fill them in, for example with {what}.filled(...) or "
+                f"a SimpleImputer on {what}.filled(numpy.nan), or drop these rows."
+            )
     return to_host(value)
 
 
@@ -98,18 +86,22 @@ def is_frame(X: Any) -> bool:
 
 
 def is_arrow(X: Any) -> bool:
-    """Return whether X is a table of pyarrow, without loading pyarrow."""
-    return type(X).__module__.partition(".")[0] == "pyarrow"
+    """Return whether X is an object of pyarrow, without loading pyarrow."""
+    return _is_from(X, "pyarrow")
+
+
+def _is_from(X: Any, package: str) -> bool:
+    return type(X).__module__.partition(".")[0] == package
 
 
 def is_stream(X: Any) -> bool:
-    """Return whether X is a stream of Arrow batches, such as a RecordBatchReader, and
-    not an array or frame.
+    """Return whether X is a stream of Arrow batches, such as a RecordBatchReader.
+
+    Frames and arrays may also be read as streams, but are none.
     """
     kind = type(X)
-    return hasattr(kind, "__arrow_c_stream__") and not (
-        hasattr(kind, "__array__") and hasattr(kind, "shape")
-    )
+    is_table = hasattr(kind, "__array__") and hasattr(kind, "shape")
+    return hasattr(kind, "__arrow_c_stream__") and not is_table
 
 
 def read_stream(X: Any) -> Any:
@@ -124,13 +116,16 @@ def read_stream(X: Any) -> Any:
 
 
 def list_names(X: Any) -> list[Any]:
-    """Return the names of a table's columns; none for an array or a dict."""
-    return list(X.column_names if is_arrow(X) else getattr(X, "columns", ()))
+    """Return the names of a table's columns; empty for an array or a dict."""
+    if is_arrow(X):
+        return list(X.column_names)
+    return list(getattr(X, "columns", ()))
 
 
 def is_numeric(X: Any) -> bool:
-    """Return whether all columns of a frame have a type of numbers; an array is left to
-    scikit-learn unless it holds dates.
+    """Return whether all columns have a numeric type.
+
+    scikit-learn validates arrays, so only arrays of dates are not numeric.
     """
     if not is_frame(X):
         return getattr(getattr(X, "dtype", None), "kind", "") not in tuple("mM")
@@ -153,8 +148,9 @@ def refuse_foreign(X: Any) -> None:
         raise BadInput(
             "X is a LazyFrame, whose rows are not computed yet: give X.collect()."
         )
-    structured = getattr(getattr(X, "dtype", None), "names", None)
-    if structured or (isinstance(X, list) and X and isinstance(X[0], dict)):
+    is_structured = getattr(getattr(X, "dtype", None), "names", None)
+    has_dicts = isinstance(X, list) and X and isinstance(X[0], dict)
+    if is_structured or has_dicts:
         raise BadInput(
             "X is a list of dicts or a structured array: give a data frame, "
             "pandas.DataFrame(X)."
@@ -165,14 +161,14 @@ def refuse_foreign(X: Any) -> None:
 
 
 def find_twice(names: Sequence[Any]) -> Any:
-    """Return a name that stands twice; None if all differ.
+    """Return a name that occurs twice; None if all differ.
 
-    Several columns may have none.
+    Several columns may be unnamed.
     """
-    return next(
-        (name for name, count in Counter(names).items() if name != "" and count > 1),
-        None,
-    )
+    for name, count in Counter(names).items():
+        if name != "" and count > 1:
+            return name
+    return None
 
 
 def is_sparse(X: Any) -> bool:
@@ -187,53 +183,48 @@ def is_large(X: Any) -> bool:
 def refuse_many_columns(X: Any) -> None:
     if is_sparse(X) and X.shape[-1] > MAX_COLUMNS:
         raise BadInput(
-            f"X is sparse and has {X.shape[-1]:,} columns; a model takes up to "
-            f"{MAX_COLUMNS:,} of them. Reduce them first, for "
-            "example with make_pipeline(TruncatedSVD(100), ...), SelectKBest, or "
-            "max_features= of TfidfVectorizer."
+            f"X is sparse and has {X.shape[-1]:,} columns, but a model takes at most "
+            f"{MAX_COLUMNS:,}. Reduce them first, for example with "
+            "make_pipeline(TruncatedSVD(100), ...), SelectKBest, or max_features= of "
+            "TfidfVectorizer."
         )
 
 
 def to_dense(X: Any) -> Any:
-    """Return an array of another library or a sparse table as a dense NumPy array, a
-    stream as a table; refuse masked cells.
-    """
+    """Convert sparse tables, streams and arrays of other libraries; refuse masked cells."""
     if is_stream(X):
         return read_stream(X)
-    if type(X).__module__.partition(".")[0] == "pandas" and is_frame(X):
+    if _is_from(X, "pandas") and is_frame(X):
         return _to_plain_frame(X)
     if not is_sparse(X):
         return to_plain(X, "X")
     if is_large(X):
         raise BadInput(
             f"X is sparse with {X.shape[0]:,} rows and {X.shape[1]:,} columns, and all "
-            f"its rows are needed at once, but a dense "
-            f"table would be larger than {DENSE_BYTES >> 20} MiB. Give fewer rows or "
-            f"columns; or fit with positive weights and a "
-            "method that reads rows in batches (the default of GPClassifier, 'svi' of "
-            "GPRegressor)."
+            "its rows are needed at once, but a dense table would be larger than "
+            f"{DENSE_BYTES >> 20} MiB. Give fewer rows or columns; or fit with positive "
+            "weights and a method that reads rows in batches (the default of "
+            "GPClassifier, 'svi' of GPRegressor)."
         )
     return X.toarray()
 
 
 def _to_plain_frame(frame: Any) -> Any:
-    """Return a frame of pandas with dense columns; intervals are texts, and periods
-    dates.
-    """
+    """Make sparse columns of a pandas frame dense, intervals texts, and periods dates."""
     changed: dict[Any, Any] = {}
     for name, dtype in frame.dtypes.items():
         kind = str(getattr(getattr(dtype, "categories", None), "dtype", dtype))
         if kind.startswith("Sparse"):
             changed[name] = dtype.subtype
-        elif kind.startswith(("interval", "period")):
-            changed[name] = str if kind.startswith("interval") else "datetime64[ns]"
+        elif kind.startswith("interval"):
+            changed[name] = str
+        elif kind.startswith("period"):
+            changed[name] = "datetime64[ns]"
     return frame.astype(changed) if changed else frame
 
 
 def import_pyarrow(part: str = "") -> Any:
-    """Import pyarrow, or a part of it such as ".dataset"; the error says how to install
-    it.
-    """
+    """Import pyarrow or a part of it (".dataset"); the error says how to install it."""
     try:
         return import_module("pyarrow" + part)
     except ImportError as error:
@@ -241,9 +232,7 @@ def import_pyarrow(part: str = "") -> Any:
 
 
 def release_memory() -> None:
-    """Return unused memory of Arrow's pool to the system, so that other libraries can
-    use it.
-    """
+    """Return unused memory of Arrow's pool to the system."""
     import_pyarrow().default_memory_pool().release_unused()
 
 
@@ -262,9 +251,13 @@ def get_column(table: Any, name: str) -> Any:
 def classify_type(kind: Any) -> str:
     """Classify an Arrow type as number, text, date, duration, nothing or other."""
     types = import_pyarrow().types
-    if types.is_dictionary(kind):
-        return "text"
     tests = {
+        "text": (
+            types.is_dictionary,
+            types.is_string,
+            types.is_large_string,
+            types.is_string_view,
+        ),
         "nothing": (types.is_null,),
         "number": (
             types.is_integer,
@@ -272,31 +265,29 @@ def classify_type(kind: Any) -> str:
             types.is_boolean,
             types.is_decimal,
         ),
-        "text": (types.is_string, types.is_large_string, types.is_string_view),
         "duration": (types.is_duration,),
         "date": (types.is_temporal,),
     }
-    return next(
-        (name for name, each in tests.items() if any(test(kind) for test in each)),
-        "other",
-    )
+    for name, each in tests.items():
+        if any(test(kind) for test in each):
+            return name
+    return "other"
 
 
 def to_chunk(data: Any, names: Sequence[str] | None = None) -> Chunk:
-    """Convert a table of any kind to a chunk; `names` are those of an array's columns."""
+    """Convert a table of any kind to a chunk; `names` are for the columns of an array."""
     if isinstance(data, Chunk):
         return data
     arrow = import_pyarrow()
     data = to_dense(data)
     refuse_foreign(data)
+    is_array = hasattr(data, "__array__") and not is_frame(data)
     try:
-        if isinstance(data, list | tuple) or (
-            hasattr(data, "__array__") and not is_frame(data)
-        ):
+        if is_array or isinstance(data, list | tuple):
             # nanoseconds as objects would be whole numbers
             kind = getattr(getattr(data, "dtype", None), "kind", "O")
             data = _by_name(np.asarray(data, None if kind in "mM" else object), names)
-        elif type(data).__module__.partition(".")[0] == "pandas":
+        elif _is_from(data, "pandas"):
             data = {str(name): _to_column(data[name], name) for name in data.columns}
         return Chunk(arrow.table(data), 0, "")
     except BadInput:
@@ -304,7 +295,7 @@ def to_chunk(data: Any, names: Sequence[str] | None = None) -> Chunk:
     except (TypeError, ValueError, OverflowError) as error:
         raise BadInput(
             f"the data are not a table with named columns ({error!s:.200}): give a "
-            f"data frame or a pyarrow table."
+            "data frame or a pyarrow table."
         ) from error
 
 
@@ -317,21 +308,22 @@ def _by_name(array: Any, names: Sequence[str] | None) -> dict[str, Any]:
         raise BadInput(
             f"the data are not a table with named columns: give a data frame{few}."
         )
+    D = array.shape[1]
     if names is None:
-        names = [f"x{j}" for j in range(array.shape[1])]
-    if len(names) != array.shape[1]:
+        names = [f"x{j}" for j in range(D)]
+    if len(names) != D:
         raise BadInput(
-            f"X has {array.shape[1]} features, but the training rows had {len(names)} "
-            f"columns. Expecting {len(names)} features, "
-            "those columns in their order as they are, not prepared; or give a data "
-            "frame."
+            f"X has {D} features, but the training rows had {len(names)} columns. "
+            f"Expecting {len(names)} features: the same columns in the same order, not "
+            "prepared; or give a data frame."
         )
     return {name: _to_column(array[:, j], name) for j, name in enumerate(names)}
 
 
 def _to_column(values: Any, name: Any) -> Any:
-    """Return a column as an array of Arrow: as texts if its cells are objects of
-    several types, or of one that Arrow lacks.
+    """Convert a column to an array of Arrow.
+
+    Objects of several types, or of types that Arrow does not have, become texts.
     """
     arrow = import_pyarrow()
     try:
@@ -339,12 +331,12 @@ def _to_column(values: Any, name: Any) -> Any:
     except OverflowError:
         raise BadInput(
             f"column {name!r} has a whole number of more than 19 digits: write it with "
-            f"a decimal point, or use other units."
+            "a decimal point, or use other units."
         ) from None
     except arrow.ArrowException:
         if any(isinstance(v, complex | np.complexfloating) for v in values):
             raise BadInput(
                 f"Complex data not supported: column {name!r} has complex numbers; "
-                f"give real and imaginary parts as columns."
+                "give real and imaginary parts as separate columns."
             ) from None
     return arrow.array([None if is_missing(v) else str(v) for v in values])

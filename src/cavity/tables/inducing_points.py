@@ -1,9 +1,9 @@
 """Choose the inducing inputs Z: random, k-means++, per class, greedy, or given.
 
 Every chooser returns rows of the data and works in units of each column's spread. It
-sees distinct rows with their summed weights. So its choice does not depend on the order
-of rows, nor on whether a row is repeated or weighted. `leave_rows` replaces rows by
-points between them, for a model that may be given away.
+sees distinct rows with their summed weights, so its choice does not depend on the order
+of rows, nor on whether a row is repeated or weighted. `choose_between_rows` returns
+points between rows, for a model that may be shared without its data.
 """
 
 from __future__ import annotations
@@ -16,21 +16,14 @@ from cavity.common.column_statistics import Columns, arrange_columns, distinct_r
 from cavity.common.types import Floats, Ints
 from cavity.errors import BadInput, BadOption
 
-CHOOSERS = (
-    "auto",
-    "random",
-    "kmeans",
-    "per-class",
-    "greedy",
-)  # "auto" is per class if there are several latent functions
+# "auto" is "per-class" if there are several latent functions
+CHOOSERS = ("auto", "random", "kmeans", "per-class", "greedy")
 SPECTRUM = "spectrum"  # no rows: frequencies, which the kernel draws
 CANDIDATES = 10_000  # rows that a chooser considers
 LEAST_VARIANCE = 1e-12  # of a row given others, relative to its prior variance
-NEIGHBOURS = 5  # nearest rows, towards one of which a point leaves its row
-BETWEEN = (
-    1 / 3,
-    2 / 3,
-)  # of the way; not half, lest two rows that are nearest to each other make one point
+NEIGHBOURS = 5  # nearest rows, towards one of which a point moves
+# By this share of the way. Not 1/2: mutual nearest neighbours would coincide.
+BETWEEN = (1 / 3, 2 / 3)
 
 
 class Candidates(NamedTuple):
@@ -47,8 +40,9 @@ class Candidates(NamedTuple):
         return np.asarray(self.class_weight.sum(1))
 
     def arrange(self) -> tuple[Candidates, Ints]:
-        """Return them in an order that neither signs of columns nor names of classes
-        change, and each class's place in it.
+        """Return candidates in a canonical order, and each class's place in it.
+
+        The order does not depend on signs of columns or names of classes.
         """
         order = np.lexsort(arrange_columns(self.X)[:, ::-1].T)
         weight = self.class_weight[order]
@@ -66,40 +60,39 @@ def draw_candidates(
     n_classes: int,
     columns: Columns,
     rng: np.random.Generator,
+    *,
     limit: int = CANDIDATES,
 ) -> Candidates:
-    """Return distinct rows in a canonical order, each with its weight in every class; a
-    sample if there are very many.
+    """Return distinct rows in a canonical order, each with its weight in every class.
+
+    More than `limit` rows are sampled.
     """
     if len(X) > limit:
-        chosen = np.sort(
-            rng.choice(len(X), limit, replace=False, p=weight / weight.sum())
-        )
+        share = weight / weight.sum()
+        chosen = np.sort(rng.choice(len(X), limit, replace=False, p=share))
         X = X[chosen]
         y = y[chosen]
         weight = np.ones(limit)
     distinct, place = distinct_rows(X)
+    U = (distinct - columns.center) / columns.spread
     class_weight = np.zeros((len(distinct), n_classes))
     np.add.at(class_weight, (place, y), weight)
-    return Candidates(
-        distinct,
-        (distinct - columns.center) / columns.spread,
-        class_weight,
-        columns.distance,
-    )
+    return Candidates(distinct, U, class_weight, columns.distance)
 
 
 def choose(
     how: Any, candidates: Candidates, M: int, C: int, rng: np.random.Generator
 ) -> Floats:
-    """Return inducing inputs [C M D] for C latent functions: all distinct rows if there
-    are at most M, or if `how` is None.
+    """Return inducing inputs [C M D] for C latent functions.
+
+    These are all distinct rows if there are at most M, or if `how` is None.
     """
+    X = candidates.X
     if how is not None and not isinstance(how, str):
-        return given(how, C, candidates.X.shape[1])
+        return given(how, C, X.shape[1])
     check_choice(how)
-    if how is None or len(candidates.X) <= M:
-        return np.repeat(candidates.X[None], C, axis=0)
+    if how is None or len(X) <= M:
+        return np.repeat(X[None], C, axis=0)
     if how in ("auto", "per-class") and C > 1:
         return per_class(candidates, M, C, rng)
     if how == "kmeans":
@@ -108,15 +101,16 @@ def choose(
         rows = greedy(candidates, M, rng)
     else:
         rows = _draw(candidates.weight, M, rng)
-    return np.repeat(candidates.X[None, rows], C, axis=0)
+    return np.repeat(X[None, rows], C, axis=0)
 
 
 def check_choice(how: Any) -> None:
     """Refuse an unknown name for `inducing`."""
     if isinstance(how, str) and how not in (*CHOOSERS, SPECTRUM):
+        known = ", ".join(map(repr, (*CHOOSERS, SPECTRUM)))
         raise BadOption(
-            f"inducing={how!r} is unknown; use {', '.join(map(repr, CHOOSERS))}, "
-            f"{SPECTRUM!r}, None for every row, an array (M, D) or (C, M, D)."
+            f"inducing={how!r} is unknown; use {known}, None for every row, or an array "
+            "(M, D) or (C, M, D)."
         )
 
 
@@ -133,11 +127,13 @@ def given(value: Any, C: int, D: int) -> Floats:
     if Z.ndim != 3 or Z.shape[0] != C or Z.shape[2] != D or Z.shape[1] < 1:
         raise BadOption(
             f"inducing has shape {np.shape(value)}; it must be (M, {D}), or ({C}, M, "
-            f"{D}) with one set per latent function (two "
-            "classes have one function)."
+            f"{D}) with one set per latent function (two classes have one function)."
         )
     if not np.isfinite(Z).all():
-        raise BadInput("inducing contains NaN or infinite values.")
+        raise BadInput(
+            "inducing contains NaN or infinite values: give finite points in the units "
+            "of the features."
+        )
     return Z.copy()
 
 
@@ -153,8 +149,9 @@ def kmeans(candidates: Candidates, M: int, rng: np.random.Generator) -> Ints:
 
 
 def greedy(candidates: Candidates, M: int, rng: np.random.Generator) -> Ints:
-    r"""Choose the row of largest conditional variance next, given those chosen before:
-    pivoted Cholesky of k(U, U), an RBF at the median distance. [thesis 4.1.2]
+    r"""Choose rows one by one, each of largest variance given the earlier ones.
+
+    This is pivoted Cholesky of k(U, U), an RBF at the median distance: [thesis 4.1.2]
 
         l_m = (k(u, u_m) − Σ_{j<m} l_j l_j[u_m]) / √v[u_m]        v ← v − l_m²
 
@@ -173,7 +170,7 @@ def greedy(candidates: Candidates, M: int, rng: np.random.Generator) -> Ints:
         rest = np.exp(-0.5 * square) - L[:m, row] @ L[:m]
         L[m] = rest / np.sqrt(max(v[row], LEAST_VARIANCE))
         v = np.maximum(v - L[m] ** 2, 0.0)
-        v[rows[: m + 1]] = -1.0  # never again
+        v[rows[: m + 1]] = -1.0  # never chosen again
     return rows
 
 
@@ -194,10 +191,11 @@ def per_class(
 
 
 def _draw(weight: Floats, M: int, rng: np.random.Generator) -> Ints:
-    """Sample by weight without replacement: the largest u^(1/w), in logarithms so that
-    no weight underflows.
+    """Sample by weight without replacement: the M largest u^(1/w).
+
+    In logarithms, so that no weight underflows.
     """
-    with np.errstate(divide="ignore", invalid="ignore"):  # a class may have no row yet
+    with np.errstate(divide="ignore", invalid="ignore"):  # a class may have no rows
         key = np.log(rng.random(len(weight))) / (weight / weight.max())
     return np.asarray(np.argsort(-key, kind="stable")[:M], dtype=np.int64)
 
@@ -205,23 +203,22 @@ def _draw(weight: Floats, M: int, rng: np.random.Generator) -> Ints:
 def choose_between_rows(
     how: str, candidates: Candidates, M: int, C: int, rng: np.random.Generator
 ) -> Floats:
-    """Return inducing inputs [C M D] between chosen rows and one of the rows nearest to
-    each, so that none is a row.
+    """Return inducing inputs [C M D] that are not rows.
+
+    Each lies between a chosen row and one of its nearest rows.
     """
     X = candidates.X
     U = candidates.U
-    n = len(candidates.X)
-    chosen = choose(
-        how, candidates._replace(X=np.arange(n, dtype=np.float64)[:, None]), M, C, rng
-    )
+    n = len(X)
+    numbers = np.arange(n, dtype=np.float64)[:, None]
+    chosen = choose(how, candidates._replace(X=numbers), M, C, rng)
     square = np.square(U).sum(1)
     nearest = min(NEIGHBOURS, n - 1)
     Z = []
     for rows in chosen[..., 0].astype(np.int64):
         own = np.arange(len(rows))
-        distance = np.round(
-            square - 2 * U[rows] @ U.T, 9
-        )  # equal ones stay equal for any order of columns
+        # rounded: equal distances stay equal in any order of columns
+        distance = np.round(square - 2 * U[rows] @ U.T, 9)
         distance[own, rows] = np.inf
         near = np.argsort(distance, axis=1, kind="stable")[:, :nearest]
         other = near[own, rng.integers(nearest, size=len(rows))]

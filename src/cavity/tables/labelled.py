@@ -1,5 +1,6 @@
-"""Labelled tables: rows with class labels or real targets, in memory or of a source, of
-a fit or for an earlier one.
+"""Read rows with class labels or real targets, in memory or from a source.
+
+They are read for a new fit, or again as an earlier fit saw them.
 """
 
 from __future__ import annotations
@@ -36,13 +37,11 @@ from cavity.tables.survey import survey
 from cavity.tables.table import Facts, GivenRows, Streamed, Table
 from cavity.tables.validation import Features, check_rows, read_rows
 
-FAR = 1e5  # largest value of y, not normalised, above which a fit warns
+FAR = 1e5  # a fit warns of larger values of y that are not normalised
 
 
 class LabelledTable(NamedTuple):
-    """A table with class labels, its features and the classes that its numbers stand
-    for.
-    """
+    """A table with class labels, its features and its classes."""
 
     table: Facts
     features: Features
@@ -51,7 +50,7 @@ class LabelledTable(NamedTuple):
 
     @property
     def blocks(self) -> list[slice]:
-        """The features of each category."""
+        """Slices of the features that encode one category each."""
         return find_categories(self.features.encoder.columns_)
 
     @property
@@ -70,14 +69,14 @@ def read_table(raw: GivenRows, class_weight: Any, owner: str) -> LabelledTable:
     classes, encoded = np.unique(labels[present], return_inverse=True)
     refuse_one_class(classes, "y")
     group = None
-    given = None
     if raw.groups is not None:
         group = read_groups(raw.groups, len(labels))[present]
         if len(np.unique(group)) < 2:
             raise BadInput(
-                "groups names one group (rows of weight 0 do not count): a fit needs "
-                "two or more."
+                "`groups` contains only one group (rows of weight 0 do not count); at "
+                "least two are needed."
             )
+    given = None
     if not present.all():
         rows = rows[present]
         weight = weight[present]
@@ -95,7 +94,7 @@ def read_source(
     reduce: Local,
     apart: Apart | None = None,
 ) -> LabelledTable:
-    """Read a labelled source in one pass; rows that are set apart judge the model."""
+    """Read a labelled source in one pass; rows set `apart` judge the model."""
     from sklearn.utils.multiclass import check_classification_targets
 
     def weigh(classes: NDArray[Any], total: Floats) -> Floats:
@@ -106,7 +105,7 @@ def read_source(
         factor = weight_of_class(class_weight, classes, total)
         if not (factor > 0).all():
             raise BadOption(
-                "class_weight gives a class the weight 0: filter its rows out of the "
+                "class_weight gives a class the weight 0: remove its rows from the "
                 "source."
             )
         return factor
@@ -116,13 +115,10 @@ def read_source(
     held = None
     if apart is not None and judges is not None:
         y = encode(judges.y, table.classes)
-        if judges.weight is None:
-            weight = np.ones(len(y))
-        else:
-            weight = judges.weight
-        held = Table(
-            judges.X, y, weight * table.factor[y], table.n_classes, group=apart.group
-        )
+        weight = table.factor[y]
+        if judges.weight is not None:
+            weight = judges.weight * weight
+        held = Table(judges.X, y, weight, table.n_classes, group=apart.group)
     return LabelledTable(table, features, table.classes, held)
 
 
@@ -130,7 +126,8 @@ def read_table_of_fit(
     raw: GivenRows, class_weight: Any, features: Features, classes: NDArray[Any]
 ) -> Table:
     """Read the rows of an earlier fit again, as that fit saw them."""
-    raw, rows = raw.with_arrays(), check_rows(raw.X, features)
+    raw = raw.with_arrays()
+    rows = check_rows(raw.X, features)
     labels, weight = read_labels(raw.y, raw.sample_weight, class_weight, rows)
     present = weight > 0
     rows = limit_outliers(rows[present], features.names)
@@ -144,38 +141,35 @@ def read_eval_labels(
     with name_in_errors("eval_set"):
         rows = check_rows(raw.X, features)
         labels = check_labels(raw.y, len(rows))
-    return Table(
-        rows, encode(labels, classes, "eval_set"), np.ones(len(rows)), len(classes)
-    )
+    y = encode(labels, classes, "eval_set")
+    return Table(rows, y, np.ones(len(rows)), len(classes))
 
 
 def read_targets(
     raw: GivenRows, owner: str, merge: bool, normalize: bool
 ) -> tuple[Table, Features]:
-    """Read a table with targets; rows of weight 0 are dropped, equal rows are merged if
-    `merge`.
+    """Read a table with targets; drops rows of weight 0.
+
+    With `merge`, equal rows become one row.
     """
     rows, features = read_rows(raw.X, owner, raw.y)
-    rows, values, weight = _read_values(raw, rows, features)
+    found = _read_values(raw, rows, features)
     warn_of_light_rows(raw.sample_weight)
-    if merge and len(rows) <= inducing_points.CANDIDATES:
-        rows, values, weight = _merged(rows, values, weight)
+    if merge and len(found.X) <= inducing_points.CANDIDATES:
+        found = _merge(found)
     if normalize:
-        shift, scale = _units(values, weight)
+        units = _find_units(found.y, found.weight)
     else:
-        shift = 0.0
-        scale = 1.0
-    largest = np.abs(values).max()
-    if not normalize and largest > FAR:
-        warnings.warn(
-            f"y has values up to {largest:.3g}, and normalize_y=False begins with a "
-            f"mean of 0 and a variance of 1: predictions may "
-            "be far off. Use normalize_y=True, or scale y.",
-            stacklevel=2,
-        )
-    return Table(
-        rows, (values - shift) / scale, weight, 1, units=(shift, scale)
-    ), features
+        units = 0.0, 1.0
+        largest = np.abs(found.y).max()
+        if largest > FAR:
+            warnings.warn(
+                f"y has values up to {largest:.3g}, but normalize_y=False assumes a "
+                "mean of 0 and a variance of 1: predictions may be far off. Use "
+                "normalize_y=True, or scale y.",
+                stacklevel=2,
+            )
+    return found.to_table(units), features
 
 
 def read_targets_of_fit(
@@ -183,8 +177,7 @@ def read_targets_of_fit(
 ) -> Table:
     """Read the rows of an earlier fit again, as that fit saw them."""
     rows = check_rows(raw.X, features)
-    rows, values, weight = _read_values(raw.with_arrays(), rows, features)
-    return Table(rows, (values - units[0]) / units[1], weight, 1, units=units)
+    return _read_values(raw.with_arrays(), rows, features).to_table(units)
 
 
 def read_eval_targets(
@@ -194,43 +187,51 @@ def read_eval_targets(
         return read_targets_of_fit(raw, features, units)
 
 
-def _read_values(
-    raw: GivenRows, rows: Floats, features: Features
-) -> tuple[Floats, Floats, Floats]:
+class _Values(NamedTuple):
+    """Rows with targets in the user's units."""
+
+    X: Floats
+    y: Floats
+    weight: Floats
+
+    def to_table(self, units: tuple[float, float]) -> Table:
+        shift, scale = units
+        return Table(self.X, (self.y - shift) / scale, self.weight, 1, units=units)
+
+
+def _read_values(raw: GivenRows, rows: Floats, features: Features) -> _Values:
     values = check_targets(raw.y, len(rows))
     weight = check_weights(raw.sample_weight, rows)
     present = weight > 0
-    return (
-        limit_outliers(rows[present], features.names),
-        values[present],
-        weight[present],
+    X = limit_outliers(rows[present], features.names)
+    return _Values(X, values[present], weight[present])
+
+
+def _merge(rows: _Values) -> _Values:
+    """Merge rows with equal features and targets, in a canonical order.
+
+    A repeated row and a weighted row then give the same result, to the last bit.
+    """
+    distinct, place = distinct_rows(np.column_stack([rows.X, rows.y]))
+    weight = np.bincount(place, weights=rows.weight).astype(np.float64)
+    return _Values(
+        np.ascontiguousarray(distinct[:, :-1]), distinct[:, -1].copy(), weight
     )
 
 
-def _merged(X: Floats, y: Floats, weight: Floats) -> tuple[Floats, Floats, Floats]:
-    """Merge rows that are equal in everything, in a canonical order: repeating is
-    weighting, to the last bit.
-    """
-    distinct, place = distinct_rows(np.column_stack([X, y]))
-    total = np.asarray(np.bincount(place, weights=weight), dtype=np.float64)
-    return np.ascontiguousarray(distinct[:, :-1]), distinct[:, -1].copy(), total
-
-
-def _units(y: Floats, weight: Floats) -> tuple[float, float]:
+def _find_units(y: Floats, weight: Floats) -> tuple[float, float]:
     shift = float(np.average(y, weights=weight))
-    with np.errstate(over="ignore", invalid="ignore"):  # refused below
+    with np.errstate(over="ignore", invalid="ignore"):  # refused by `spread`
         off = y - shift
-        largest = (
-            float(np.abs(off).max()) or 1.0
-        )  # in its units squares neither vanish nor overflow
-        return shift, spread(
-            shift, largest * math.sqrt(np.average((off / largest) ** 2, weights=weight))
-        )
+        # in units of the largest value squares neither vanish nor overflow
+        largest = float(np.abs(off).max()) or 1.0
+        variance = np.average((off / largest) ** 2, weights=weight)
+        return shift, spread(shift, largest * math.sqrt(variance))
 
 
 def spread(mean: float, deviation: float) -> float:
-    """Return the standard deviation; 1 if it is only rounding."""
-    if not deviation < 1e150:  # whose square is a variance
+    """Return the standard deviation; 1 if it is only a rounding error."""
+    if not deviation < 1e150:  # its square, the variance, must be finite
         raise BadInput(
             "y is too large for its spread to be computed: divide it by its largest "
             "value."
@@ -248,6 +249,7 @@ def read_target_source(
     features = features_of_source(source, owner, len(table.low))
     if not normalize:
         return table, features
+
     own = shard_range(table.n_rows, reduce.rank, reduce.world)
     here = slice(own.start - table.first, own.stop - table.first)
     y = table.read.y[here]
@@ -255,5 +257,7 @@ def read_target_source(
     with np.errstate(over="ignore", invalid="ignore"):  # refused by `spread`
         total, moment = np.sum(reduce.gather((weight.sum(), weight @ y)), axis=0)
         mean = float(moment / total)
-        square = float(np.sum(reduce.gather(weight @ (y - mean) ** 2)) / total)
-    return table._replace(units=(mean, spread(mean, math.sqrt(square)))), features
+        square = np.sum(reduce.gather(weight @ (y - mean) ** 2))
+        variance = float(square / total)
+    units = mean, spread(mean, math.sqrt(variance))
+    return table._replace(units=units), features

@@ -17,6 +17,7 @@ TRAINS, JUDGES, DROPPED = range(3)
 # maximum size of a piece
 PIECE_ROWS = 65_536
 PIECE_BYTES = 32 << 20
+MAX_NAMES = 5  # columns that a message names
 
 
 class Piece(NamedTuple):
@@ -38,11 +39,10 @@ class Piece(NamedTuple):
 class Apart(NamedTuple):
     """Rows of whole groups of a source, which judge a model and do not train it."""
 
-    role: NDArray[
-        np.int8
-    ]  # [N], TRAINS, JUDGES, or DROPPED: of a group that judges, but without this row
-    group: Ints  # of the rows that judge
-    n_groups: int  # of all rows
+    # [N], TRAINS, JUDGES, or DROPPED: the group judges, but without this row
+    role: NDArray[np.int8]
+    group: Ints  # groups of the rows that judge
+    n_groups: int  # number of groups of all rows
 
     def trains(self, rows: Any) -> Flags:
         return self.role[rows] == TRAINS
@@ -54,9 +54,9 @@ class Apart(NamedTuple):
 class Source(Protocol):
     """Source of rows, which a fit reads once.
 
-    With `section(rows, size)`, which reads a range of its `n_rows`, ranks divide it.
-    With `group`, its column of groups or None, `read_groups()` yields labels and groups
-    of all rows in order, chunk by chunk.
+    Ranks divide a source that also has `n_rows` and `section(rows, size)`, which reads
+    a range of rows. A source with groups has `group`, its column of groups or None, and
+    `read_groups()`, which yields labels and groups of all rows in order, in chunks.
     """
 
     @property
@@ -68,7 +68,7 @@ class Source(Protocol):
 
 
 def rows_per_piece(n_columns: int) -> int:
-    """Return the rows of a piece of a table with so many columns."""
+    """Return the maximum number of rows of a piece of a table."""
     return max(1, min(PIECE_ROWS, PIECE_BYTES // (8 * max(1, n_columns))))
 
 
@@ -77,9 +77,7 @@ def check_pieces(
     names: Names,
     check: Callable[[Any, int], NDArray[Any]] = check_labels,
 ) -> Iterator[Piece]:
-    """Yield pieces with finite X, checked labels, positive weights and the same columns
-    in all of them.
-    """
+    """Check features, labels, weights and columns of each piece, and yield it."""
     n_columns = None
     for piece in pieces:
         _check_shape(piece, n_columns)
@@ -88,8 +86,8 @@ def check_pieces(
             bad = describe_bad_cells(piece.X, names, "missing or NaN")
             raise BadInput(
                 f"Input X contains NaN or infinity in {describe_place(piece)}: {bad}. "
-                f"Later rows were not read. Fill in these "
-                "cells or remove these rows, and write the files again."
+                "Later rows were not read. Fill in these cells or remove these rows, "
+                "and write the files again."
             )
         _check_weights(piece)
         if len(piece.y):
@@ -112,48 +110,49 @@ def describe_place(piece: Piece) -> str:
 
 def _check_shape(piece: Piece, n_columns: int | None) -> None:
     if piece.X.ndim != 2 or piece.y.ndim != 1 or len(piece.X) != len(piece.y):
-        said = (
-            f"{describe_place(piece)}: X has shape {piece.X.shape} and y has shape "
-            f"{piece.y.shape}"
-        )
         raise BadInput(
-            f"{said}. Give X of shape (n, D) and one label or target per row, y of "
-            f"shape (n,)."
+            f"{describe_place(piece)}: X has shape {piece.X.shape} and y has shape "
+            f"{piece.y.shape}. Give X of shape (n, D) and y of shape (n,), with one "
+            "label or target per row."
         )
     if n_columns is not None and piece.X.shape[1] != n_columns:
         raise BadInput(
             f"{describe_place(piece)}: {piece.X.shape[1]} columns, but there were "
-            f"{n_columns} before: give all pieces the same."
+            f"{n_columns} before: give all pieces the same columns."
         )
 
 
 def describe_bad_cells(X: NDArray[Any], names: Any, nan: str = "NaN") -> str:
-    """Say which columns have how many NaN and infinite cells."""
-    wrong = ~np.isfinite(X)
-    columns = np.flatnonzero(wrong.any(0))
-    what = []
-    for j in columns[:5]:
+    """Describe how many NaN and infinite cells the columns have."""
+    columns = np.flatnonzero(~np.isfinite(X).all(0))
+    found = []
+    for j in columns[:MAX_NAMES]:
         counts = {
             nan: int(np.isnan(X[:, j]).sum()),
             "infinite": int(np.isinf(X[:, j]).sum()),
         }
         cells = " and ".join(f"{n} {word}" for word, n in counts.items() if n)
-        what.append(f"column {j if names is None else repr(str(names[j]))}: {cells}")
-    more = len(columns) - len(what)
-    return "; ".join(what) + (f"; and {more} more columns" if more > 0 else "")
+        name = j if names is None else repr(str(names[j]))
+        found.append(f"column {name}: {cells}")
+    if len(columns) > MAX_NAMES:
+        found.append(f"and {len(columns) - MAX_NAMES} more columns")
+    return "; ".join(found)
 
 
 def _check_weights(piece: Piece) -> None:
     if piece.weight is None:
         return
+    place = describe_place(piece)
     if piece.weight.shape != piece.y.shape:
-        what = f"weights of shape {piece.weight.shape} for {len(piece.y)} rows"
-        raise BadInput(f"{describe_place(piece)}: {what}; give one weight per row.")
+        raise BadInput(
+            f"{place}: weights of shape {piece.weight.shape} for {len(piece.y)} rows; "
+            "give one weight per row."
+        )
     wrong = ~(np.isfinite(piece.weight) & (piece.weight > 0))
     if wrong.any():
         raise BadInput(
-            f"{int(wrong.sum())} weights in {describe_place(piece)} are missing, "
-            f"infinite or not positive: remove rows of weight 0."
+            f"{int(wrong.sum())} weights in {place} are missing, infinite or not "
+            "positive: correct them, and remove rows of weight 0."
         )
 
 
@@ -165,8 +164,8 @@ def regroup(pieces: Iterator[Piece], size: int) -> Iterator[Piece]:
         start = 0
         while start < len(piece.index):
             part = piece.at(slice(start, start + missing))
-            start = start + len(part.index)
-            missing = missing - len(part.index)
+            start += len(part.index)
+            missing -= len(part.index)
             held.append(part)
             if not missing:
                 yield join(held)
@@ -184,11 +183,15 @@ def join(parts: list[Piece]) -> Piece:
     """Concatenate pieces; the result has the file of the first."""
     if len(parts) == 1:
         return parts[0]
-    weights = [np.ones(len(p.index)) if p.weight is None else p.weight for p in parts]
     weight = None
-    if not all(p.weight is None for p in parts):
-        weight = np.concatenate(weights)
-    index, X, y = (
-        np.concatenate(columns) for columns in list(zip(*parts, strict=True))[:3]
+    if any(p.weight is not None for p in parts):
+        weight = np.concatenate(
+            [np.ones(len(p.index)) if p.weight is None else p.weight for p in parts]
+        )
+    return Piece(
+        np.concatenate([p.index for p in parts]),
+        np.concatenate([p.X for p in parts]),
+        np.concatenate([p.y for p in parts]),
+        weight,
+        parts[0].where,
     )
-    return Piece(index, X, y, weight, parts[0].where)

@@ -1,10 +1,10 @@
-"""Rows that are not in memory: find the source that `fit`'s arguments name."""
+"""Rows that are not in memory: find the source that the arguments of `fit` name."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,10 +14,8 @@ from cavity.tables.arrow_tables import is_arrow, is_large, is_sparse, is_stream
 from cavity.tables.files.arrow_source import Arrow
 from cavity.tables.labels import check_labels
 from cavity.tables.pieces import Source
+from cavity.tables.table import GivenRows
 from cavity.tables.validation import Features, prepared_features
-
-if TYPE_CHECKING:  # it loads torch
-    from cavity.tables.table import GivenRows
 
 
 def find_source(
@@ -27,81 +25,66 @@ def find_source(
     features: Features | None = None,
     check: Callable[[Any, int], Any] = check_labels,
 ) -> Source | None:
-    """Return the source that these arguments of `fit` name, or None for a table in
-    memory.
+    """Return the source that these arguments of `fit` name; None: a table in memory.
 
-    Rows are read only to prepare mixed columns. With `features`, those of a fitted
-    model, the source must have them. `check` validates a y in memory.
+    Rows are read only to prepare mixed columns. A source must have the `features` of a
+    fitted model, if given. `check` validates labels in memory.
     """
-    X, y, sample_weight, target, weight, _, _, groups = raw
+    X = raw.X
+    columns = {"target": raw.target, "weight": raw.weight}
+    if is_sparse(X) and is_large(X) and not reads_whole_table:
+        weight = raw.sample_weight
+        if weight is None or (np.asarray(weight) > 0).all():
+            _refuse("a sparse table", columns)
+            return Arrays(X, check(raw.y, X.shape[0]), weight, raw.groups)
+
+    arrays = {"y": raw.y, "sample_weight": raw.sample_weight}
+    groups = {"groups": raw.groups}
     files = is_files(X)
-    is_path = isinstance(X, str | os.PathLike)
-    if (
-        is_sparse(X)
-        and is_large(X)
-        and not reads_whole_table
-        and _are_positive(sample_weight)
-    ):
-        _refuse("a sparse table", target=target, weight=weight)
-        return Arrays(X, check(y, X.shape[0]), sample_weight, groups)
     if hasattr(type(X), "pieces"):  # not of X: a frame may have a column of that name
-        _refuse(
-            "a source",
-            y=y,
-            sample_weight=sample_weight,
-            target=target,
-            weight=weight,
-            groups=groups,
-        )
+        _refuse("a source", arrays | columns | groups)
         source: Source = X
         return source
-    if y is None and not files and is_batches(X):
-        _refuse(
-            "batches",
-            sample_weight=sample_weight,
-            target=target,
-            weight=weight,
-            groups=groups,
-        )
+    if raw.y is None and not files and is_batches(X):
+        _refuse("batches", arrays | columns | groups)
         return Batches(X)
-    if is_path or (files and y is None):
-        _refuse("files that hold their labels", y=y, sample_weight=sample_weight)
-        return Arrow(X, target, weight, groups, learn=features is None, model=features)
-    _refuse("a table in memory", target=target, weight=weight)
+    if isinstance(X, str | os.PathLike) or (files and raw.y is None):
+        _refuse("files that hold their labels", arrays)
+        return Arrow(
+            X,
+            raw.target,
+            raw.weight,
+            raw.groups,
+            learn=features is None,
+            model=features,
+        )
+    _refuse("a table in memory", columns)
     return None
 
 
 def is_files(X: Any) -> bool:
-    """Return whether X is a path, a table, dataset or reader of pyarrow, or another
-    stream of Arrow batches.
-    """
+    """Return whether X is a path, an object of pyarrow, or a stream of Arrow batches."""
     return isinstance(X, str | os.PathLike) or is_arrow(X) or is_stream(X)
-
-
-def _are_positive(weight: Any) -> bool:
-    return weight is None or bool((np.asarray(weight) > 0).all())
 
 
 def is_batches(X: Any) -> bool:
     """Return whether X can be called or iterated, and is not itself a table."""
     if isinstance(X, list | tuple):
-        return (
-            bool(X)
-            and isinstance(X[0], tuple)
-            and len(X[0]) in (2, 3)
-            and np.ndim(X[0][0]) == 2
-        )
+        if not X or not isinstance(X[0], tuple) or len(X[0]) not in (2, 3):
+            return False
+        rows = X[0][0]
+        return np.ndim(rows) == 2
     is_table = isinstance(X, dict) or hasattr(X, "shape") or hasattr(X, "columns")
     return (callable(X) or hasattr(X, "__iter__")) and not is_table
 
 
-def _refuse(what: str, **arguments: Any) -> None:
+def _refuse(what: str, arguments: dict[str, Any]) -> None:
     for name, value in arguments.items():
         if value is not None:
             raise BadOption(
-                f"{name}= has no meaning for {what}; target=, weight= and groups= name "
-                f"columns of Parquet and Arrow files, y, "
-                "sample_weight and groups belong to tables in memory."
+                f"{name}= has no meaning for {what}. target=, weight= and groups= name "
+                "columns of Parquet and Arrow files; y, sample_weight and groups belong "
+                "to tables in memory."
             )
 
 

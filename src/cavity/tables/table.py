@@ -1,6 +1,4 @@
-"""Training rows: what the engine needs to know about them, and the starting values they
-give.
-"""
+"""Training rows: what the engine needs to know about them, and starting values."""
 
 from __future__ import annotations
 
@@ -45,13 +43,11 @@ class GivenRows(NamedTuple):
     groups: Any = None
 
     def with_arrays(self) -> GivenRows:
-        """Return the same with labels and weights as arrays if they are tensors; masked
-        ones are refused.
-        """
-        y = to_plain(self.y, "y")
-        weight = to_plain(self.sample_weight, "sample_weight")
+        """Convert tensors of labels, weights and groups to arrays; refuse masked ones."""
         return self._replace(
-            y=y, sample_weight=weight, groups=to_plain(self.groups, "groups")
+            y=to_plain(self.y, "y"),
+            sample_weight=to_plain(self.sample_weight, "sample_weight"),
+            groups=to_plain(self.groups, "groups"),
         )
 
 
@@ -59,19 +55,19 @@ class Start(NamedTuple):
     """Starting values that depend on the rows but not on the method."""
 
     columns: Columns
-    candidates: inducing_points.Candidates  # rows that inducing points are chosen from
+    candidates: inducing_points.Candidates  # rows to choose inducing points from
 
 
 def share_lengthscales(
     begin: Start, features: Features, rng: np.random.Generator
 ) -> Start:
-    """Let the features of each raw column share a lengthscale; features that nothing
-    prepared stay as they are.
+    """Let the features of each raw column share a lengthscale.
+
+    Features without a preparation stay as they are.
     """
     prepare = features.preparation
-    if prepare is None or (
-        begin.columns.group is not None and begin.columns.constant is None
-    ):
+    shared = begin.columns.group is not None and begin.columns.constant is None
+    if prepare is None or shared:
         return begin
     sharing, _ = group_features(prepare.columns_)
     if len(np.unique(sharing.group)) == len(sharing.group):
@@ -84,21 +80,17 @@ def share_lengthscales(
 
 @dataclass(frozen=True)
 class Table:
-    """Rows in memory with encoded labels, 0..C−1, or with real targets in units of
-    their spread, (y − shift)/scale.
-    """
+    """Rows in memory with labels 0..C−1, or with real targets (y − shift)/scale."""
 
     X: Floats  # [N D]
     y: NDArray[Any]  # [N]
     weight: Floats  # [N], positive
     n_classes: int  # 1 with targets
-    # row numbers in the table that the user gave; None: 0..N−1
-    given: Ints | None = None
+    given: Ints | None = None  # row numbers in the user's table; None: 0..N−1
     units: tuple[float, float] | None = None  # shift and scale of targets
-    member: Ints | None = None  # [N], of a committee
+    member: Ints | None = None  # [N], member of a committee
     place: Ints | None = None  # row of each unmerged row; None: no rows were merged
-    # [N], the same for rows that stay together, if the user named any
-    group: Ints | None = None
+    group: Ints | None = None  # [N], number of the group that the user named
 
     @property
     def n_rows(self) -> int:
@@ -106,7 +98,7 @@ class Table:
 
     @property
     def n_latent(self) -> int:
-        """Number of latent functions: one per class, a single one for two classes."""
+        """Number of latent functions: one per class, but one for two classes."""
         if self.member is not None:
             return int(self.member.max()) + 1
         if self.n_classes > 2:
@@ -116,9 +108,8 @@ class Table:
     @property
     def class_totals(self) -> Floats:
         """Sum of weights of each class, [C]."""
-        return np.bincount(
-            self._classes, weights=self.weight, minlength=self.n_classes
-        ).astype(np.float64)
+        totals = np.bincount(self._classes, self.weight, minlength=self.n_classes)
+        return totals.astype(np.float64)
 
     @property
     def lightest(self) -> float:
@@ -130,6 +121,7 @@ class Table:
 
     @property
     def numbers(self) -> Ints:
+        """Row numbers in the user's table, [N]."""
         if self.given is None:
             return np.arange(self.n_rows)
         return self.given
@@ -152,34 +144,34 @@ class Table:
         return number_units(self.X)
 
     def merge(self, cells: bool = False) -> Table:
-        """Return equal rows of equal labels as one row that weighs as much as all of
-        them, in an order of their content.
+        """Merge rows with equal features and labels, in an order of their content.
 
-        Two equal rows and one row of weight 2 make the same table, wherever they stand.
-        Rows of different groups stay apart; with `cells` those of different weights,
-        too, because each is a case that leaves alone.
+        A merged row weighs as much as all its rows. So two equal rows and one row of
+        weight 2 make the same table, in any order of rows. Rows of different groups
+        stay apart. With `cells`, rows of different weights stay apart too: each is a
+        case of its own.
         """
-        told = [
-            self.y,
-            *([self.weight] if cells else []),
-            *([] if self.group is None else [self.group]),
-        ]
-        first, place = _find_equal(self.X, told)
-        # once more with the columns in an order and signs of their own, so that theirs
-        # in the table do not matter
+        labels = [self.y]
+        if cells:
+            labels.append(self.weight)
+        if self.group is not None:
+            labels.append(self.group)
+        first, place = _find_equal(self.X, labels)
+        # Again with columns in a canonical order and with canonical signs, so that
+        # their order and signs in the table do not matter.
         again, rank = _find_equal(
-            arrange_columns(self.X[first]), [column[first] for column in told]
+            arrange_columns(self.X[first]), [column[first] for column in labels]
         )
         first = first[again]
         place = rank[place]
-        weight = np.bincount(place, self.weight).astype(np.float64)
-        group = None
-        if self.group is not None:
-            group = self.group[first]
-        X = self.X[first]
-        y = self.y[first]
         return replace(
-            self, X=X, y=y, weight=weight, given=None, place=place, group=group
+            self,
+            X=self.X[first],
+            y=self.y[first],
+            weight=np.bincount(place, self.weight).astype(np.float64),
+            given=None,
+            place=place,
+            group=None if self.group is None else self.group[first],
         )
 
     @property
@@ -189,47 +181,34 @@ class Table:
         return np.zeros(self.n_rows, dtype=np.int64)
 
     def select(self, rows: NDArray[Any]) -> Table:
-        group = None
-        if self.group is not None:
-            group = self.group[rows]
-        given = self.numbers[rows]
         return Table(
             self.X[rows],
             self.y[rows],
             self.weight[rows],
             self.n_classes,
-            given,
-            group=group,
+            given=self.numbers[rows],
+            group=None if self.group is None else self.group[rows],
         )
 
     def content(self) -> str:
         """Return a digest of every row."""
         hasher = hashlib.sha256()
-        for array in (
-            self.X,
-            self.y,
-            self.weight,
-            *([] if self.group is None else [self.group]),
-        ):
-            hasher.update(np.ascontiguousarray(array).data)
-        if self.units is not None:
-            hasher.update(np.array(self.units).data)
+        for array in (self.X, self.y, self.weight, self.group, self.units):
+            if array is not None:
+                hasher.update(np.ascontiguousarray(array).data)
         return hasher.hexdigest()
 
     def start(self, rng: np.random.Generator) -> Start:
         """Return column statistics and candidate rows.
 
-        Neither row order nor repeating versus weighting matters.
+        The order of rows does not matter, nor whether rows are repeated or weighted.
         """
-        many = len(self.X) > inducing_points.CANDIDATES
-        if many:
+        if self.n_rows > inducing_points.CANDIDATES:
             distinct = self.X
-            place = np.arange(self.n_rows)
+            weight = self.weight
         else:
             distinct, place = self.distinct
-        weight = np.bincount(
-            place, weights=self.weight, minlength=len(distinct)
-        ).astype(np.float64)
+            weight = np.bincount(place, self.weight).astype(np.float64)
         columns = summarize(distinct, weight, rng)
         found = inducing_points.draw_candidates(
             self.X, self._classes, self.weight, self.n_classes, columns, rng
@@ -237,38 +216,35 @@ class Table:
         return Start(columns, found)
 
 
-def _find_equal(X: Floats, told: list[Any]) -> tuple[Ints, Ints]:
-    """Return where each distinct row with what is told of it first occurs, and each
-    row's index in them.
+def _find_equal(X: Floats, labels: list[Any]) -> tuple[Ints, Ints]:
+    """Return the first place of each distinct row with its labels, and each row's index.
 
-    Their order is that of X where it tells them apart, so that names of classes and
-    groups decide nothing.
+    Rows are ordered by X as far as it differs, so the order does not depend on names
+    of classes and groups.
     """
     own = hash_rows(X)
-    words = own + hash_rows(np.column_stack(told), X.shape[1])
+    words = own + hash_rows(np.column_stack(labels), X.shape[1])
     _, first, place = np.unique(words, return_index=True, return_inverse=True)
     order = np.argsort(own[first], kind="stable")
     return first[order], np.argsort(order)[place.reshape(-1)]
 
 
 class Streamed(NamedTuple):
-    """A source after its only pass: the rows of this rank, and what the engine needs to
-    know about those of all ranks.
-    """
+    """A source after its only pass: the rows of this rank, and facts about all rows."""
 
     read: Arrays  # with labels as numbers of classes, or targets
-    first: int  # number of the first of them
+    first: int  # number of the first row of this rank
     classes: NDArray[Any]  # [C], sorted; one with real targets
-    factor: Floats  # [C], factors of class_weight, which weights have
+    factor: Floats  # [C], factors of class_weight, included in weights
     n_rows: int
     class_totals: Floats  # [C], sums of weights
     lightest: float
     heaviest: float
     low: Floats  # [D]
     high: Floats  # [D]
-    moments: (
-        Triple | None
-    )  # weight of all rows, mean and Σ weight · deviation² of columns; None if the sample has all rows
+    # Weight of all rows, mean and Σ weight · deviation² of columns; None if the sample
+    # contains all rows.
+    moments: Triple | None
     sampled: Table
     digest: str  # of all rows
     apart: Apart | None = None  # rows that judge the model, if there are groups
@@ -291,25 +267,26 @@ class Streamed(NamedTuple):
         return self.n_classes
 
     def start(self, rng: np.random.Generator) -> Start:
-        """Return the starting values of a table in memory if the sample is complete;
-        else exact column statistics and a sample.
+        """Return exact column statistics, and candidate rows from the sample.
+
+        A complete sample gives the starting values of a table in memory.
         """
-        if self.moments is None:
-            return self.sampled.start(rng)
         rows = self.sampled
-        (total, center, square) = self.moments
+        if self.moments is None:
+            return rows.start(rng)
+        total, center, square = self.moments
+        spread = np.sqrt(square / total)
         columns = from_moments(
-            self.low,
-            self.high,
-            center,
-            np.sqrt(square / total),
-            rows.X,
-            rows.weight,
-            rng,
+            self.low, self.high, center, spread, rows.X, rows.weight, rng=rng
         )
-        drawn = rows.X, rows.y, rows.weight
         found = inducing_points.draw_candidates(
-            *drawn, self.n_classes, columns, rng, limit=rows.n_rows
+            rows.X,
+            rows.y,
+            rows.weight,
+            self.n_classes,
+            columns,
+            rng,
+            limit=rows.n_rows,
         )
         return Start(columns, found)
 

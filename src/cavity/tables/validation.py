@@ -23,7 +23,7 @@ from cavity.tables.arrow_tables import (
     to_chunk,
     to_dense,
 )
-from cavity.tables.columns.cells import EncodingContext
+from cavity.tables.columns.cells import EncodingContext, count_cells
 from cavity.tables.columns.column_kinds import MEAN_IS_USED
 from cavity.tables.columns.encoder import ColumnEncoder, encode_table, leave_unchanged
 from cavity.tables.columns.row_numbers import has_row_numbers
@@ -42,11 +42,14 @@ class Features(NamedTuple):
 
     @property
     def encoder(self) -> ColumnEncoder:
-        """The preparation, or that of numbers used as they are; columns without names
-        are column 0, column 1, ...
+        """The preparation, or one that leaves numbers as they are.
+
+        Columns without names are column 0, column 1, ...
         """
+        if self.preparation is not None:
+            return self.preparation
         names = self.names or [f"column {j}" for j in range(self.n)]
-        return self.preparation or leave_unchanged([str(name) for name in names])
+        return leave_unchanged([str(name) for name in names])
 
     @property
     def target(self) -> str | None:
@@ -87,12 +90,14 @@ def read_rows(X: Any, owner: str, y: Any = None) -> tuple[Floats, Features]:
         reader = _reader(owner)
         rows = _convert(X, reader)
         names = getattr(reader, "feature_names_in_", None)
-        if np.isfinite(rows).all() or np.isinf(rows).any():
+        if names is not None:
+            names = tuple(names)
+        if not np.isnan(rows).any() or np.isinf(rows).any():
             _refuse_infinite(rows, names)
-            return rows, Features(
-                owner, rows.shape[1], None if names is None else tuple(names)
-            )
-        X = X if is_frame(X) else rows
+            return rows, Features(owner, rows.shape[1], names)
+        if not is_frame(X):
+            X = rows
+
     from cavity.tables.columns.preparation import Preparation
 
     chunk = to_chunk(X)
@@ -105,16 +110,17 @@ def read_rows(X: Any, owner: str, y: Any = None) -> tuple[Floats, Features]:
 def check_rows(
     X: Any, features: Features, center: Callable[[], Floats] | None = None
 ) -> Floats:
-    """Return X as a finite float64 table; with `center`, a cell without a number
-    becomes its column's, with one warning.
+    """Return X as a finite float64 table.
+
+    With `center`, missing cells become the centres of their columns, with one warning.
     """
     prepare = features.preparation
     reader = _reader(features.owner)
     reader.n_features_in_ = features.n
-    if prepare is not None and not isinstance(X, Prepared):
-        X = _prepare_rows(X, prepare, features.owner)
-    elif isinstance(X, Prepared):
+    if isinstance(X, Prepared):
         X = X.X
+    elif prepare is not None:
+        X = _prepare_rows(X, prepare, features.owner)
     else:
         X = to_dense(X)
         refuse_foreign(X)
@@ -130,8 +136,9 @@ def check_rows(
 
 
 def _reader(owner: str) -> Any:
-    """Return an object of the estimator's name that scikit-learn's validation can
-    remember features on.
+    """Return an object on which scikit-learn's validation can store features.
+
+    Its class has the name of the estimator.
     """
     from sklearn.base import BaseEstimator
 
@@ -152,23 +159,20 @@ def _convert(X: Any, reader: Any, reset: bool = True) -> Floats:
         raise BadInput(
             f"{error}; give a data frame, which is prepared: pandas.DataFrame(X)."
         ) from error
-    # sums, to the last bit, must not depend on the layout
+    # sums must not depend on the memory layout, to the last bit
     return np.ascontiguousarray(X)
 
 
 def _prepare_rows(X: Any, prepare: ColumnEncoder, owner: str) -> Floats:
-    """Encode new rows as features; one warning counts what the training rows did not
-    have.
-    """
-    notes: Counter[str] = Counter()
-    rows = encode_table(prepare, to_chunk(X, prepare.feature_names_in_.tolist()), notes)
-    numbered = prepare.feature_names_in_.tolist() == [
-        f"x{j}" for j in range(prepare.n_features_in_)
-    ]
+    """Encode new rows; one warning counts what the training rows did not have."""
+    notes = Counter[str]()
+    names = prepare.feature_names_in_.tolist()
+    rows = encode_table(prepare, to_chunk(X, names), notes)
+    numbered = names == [f"x{j}" for j in range(len(names))]
     if not is_frame(X) and not isinstance(X, dict) and not numbered:
         warnings.warn(
             f"X does not have valid feature names, but {owner} was fitted with feature "
-            f"names",
+            "names",
             stacklevel=2,
         )
     if not len(rows):
@@ -181,8 +185,9 @@ def _prepare_rows(X: Any, prepare: ColumnEncoder, owner: str) -> Floats:
 
 
 def _read_texts(X: Any) -> Any:
-    """Return a frame with texts as a table of numbers; one warning counts those that
-    are not numbers and are missing.
+    """Convert a frame with texts to a table of numbers.
+
+    Texts that are not numbers become missing, with one warning.
     """
     notes = Counter[str]()
     chunk = to_chunk(X)
@@ -197,41 +202,39 @@ def _fill_missing(
 ) -> Floats:
     """Replace missing cells by the centres of their columns, with one warning."""
     missing = np.isnan(rows)
-    notes = Counter[str]()
-    for j in map(int, np.flatnonzero(missing.any(0))):
-        EncodingContext(0, notes).note_missing(
-            names[j], int(missing[:, j].sum()), MEAN_IS_USED
-        )
-    warn_notes(notes)
-    if notes:
-        return np.where(missing, center(), rows)
-    return rows
+    if not missing.any():
+        return rows
+    context = EncodingContext(0, Counter())
+    for name, count in zip(names, missing.sum(0).tolist(), strict=True):
+        context.note_missing(name, count, MEAN_IS_USED)
+    warn_notes(context.notes)
+    return np.where(missing, center(), rows)
 
 
 def _refuse_infinite(X: Floats, names: Any) -> None:
     if not np.isfinite(X).all():
         raise BadInput(
             f"Input X contains NaN or infinity ({describe_bad_cells(X, names)}): make "
-            f"infinite cells NaN, clip them, or drop rows."
+            "infinite cells NaN, clip them, or drop these rows."
         )
 
 
 def warn_notes(notes: Counter[str]) -> None:
-    """Warn once of all cells that differ from the training rows."""
+    """Warn of all cells that differ from the training rows, in one warning."""
     if notes:
-        found = "; ".join(f"{note} ({count} cells)" for note, count in notes.items())
+        found = [f"{note} ({count_cells(count)})" for note, count in notes.items()]
         warnings.warn(
-            f"X differs from the training rows: {found}.", UserWarning, stacklevel=2
+            f"X differs from the training rows: {'; '.join(found)}.",
+            UserWarning,
+            stacklevel=2,
         )
 
 
 def warn_unused(prepare: ColumnEncoder) -> None:
-    """Warn once of the columns that a fit does not use, except those without
-    information.
-    """
-    unused = [c for c in prepare.ignored_ if c.informs]
+    """Warn of informative columns that a fit does not use, in one warning."""
+    unused = [f"{c.name!r} ({c.why})" for c in prepare.ignored_ if c.informs]
     if unused:
-        named = ", ".join(f"{c.name!r} ({c.why})" for c in unused[:MAX_NAMES])
+        named = ", ".join(unused[:MAX_NAMES])
         more = ""
         if len(unused) > MAX_NAMES:
             more = f" and {len(unused) - MAX_NAMES} more columns"

@@ -33,11 +33,10 @@ from cavity.common.version import __version__
 from cavity.errors import CavityError
 
 CLIENT_CLOSED = 499  # status for the log: the client has disconnected
-# of the rest of a refused body, which is read and dropped
-MOST_DROPPED = 32 << 20
-DROP_SECONDS = 5.0
-REFUSALS = (401, 408, 413, 415, 422, 503)  # that may come before the whole body
-# hold nothing of the model: need no token
+MOST_DROPPED = 32 << 20  # bytes of a refused body that are read and dropped
+DROP_SECONDS = 5.0  # time to read them
+REFUSALS = (401, 408, 413, 415, 422, 503)  # may come before the whole body
+# these paths show nothing of the model, and need no token
 OPEN = ("/", "/page.js", "/page.css", "/health")
 FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
@@ -49,47 +48,48 @@ def make_app(
     digest: str = "unknown",
     probe: tuple[str, int] | None = None,
 ) -> Starlette:
-    """Make the application; `probe`: host and port where a thread answers /health, too."""
+    """Make the application.
+
+    `probe`: host and port where a thread answers /health as well.
+    """
     service = Service(model, digest, limits)
-    versions = {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": numpy.__version__,
-    }
-    health = {
-        "status": "ok",
-        "version": __version__,
-        "model": digest,
-        "versions": versions,
-    }
+    health = JSONResponse(
+        {
+            "status": "ok",
+            "version": __version__,
+            "model": digest,
+            "versions": {
+                "python": platform.python_version(),
+                "torch": torch.__version__,
+                "numpy": numpy.__version__,
+            },
+        }
+    )
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        with (
-            nullcontext()
-            if probe is None
-            else answer_probes(*probe, bytes(JSONResponse(health).body))
-        ):
+        probes: Any = nullcontext()
+        if probe is not None:
+            probes = answer_probes(*probe, bytes(health.body))
+        with probes:
             yield
         service.close()
 
     async def metrics(_: Request) -> Response:
-        return Response(
-            service.metrics.format(),
-            media_type="text/plain; version=0.0.4; charset=utf-8",
-        )
+        kind = "text/plain; version=0.0.4; charset=utf-8"
+        return Response(service.metrics.format(), media_type=kind)
 
     async def predict(request: Request) -> Response:
         return await _answer(service, request)
 
     answers: dict[str, Any] = {
-        path: Response(
-            trial.read_page_file(name), media_type=kind, headers=trial.PAGE_HEADERS
-        )
-        for path, (name, kind) in trial.PAGE.items()
+        "/health": health,
+        "/metrics": metrics,
+        "/schema": JSONResponse(trial.describe_model(model, limits)),
     }
-    answers |= {"/health": JSONResponse(health), "/metrics": metrics}
-    answers["/schema"] = JSONResponse(trial.describe_model(model, limits))
+    for path, (name, kind) in trial.PAGE.items():
+        content = trial.read_page_file(name)
+        answers[path] = Response(content, media_type=kind, headers=trial.PAGE_HEADERS)
     routes = [Route(path, answer, methods=["GET"]) for path, answer in answers.items()]
     return Starlette(
         routes=[*routes, Route("/predict", predict, methods=["POST"])],
@@ -100,8 +100,9 @@ def make_app(
 
 
 async def _answer(service: Service, request: Request) -> Response:
-    """Predict rows: labels and probabilities, or means and intervals; with
-    uncertainty=true, novelty=true, these, too.
+    """Predict rows: labels and probabilities, or means and intervals.
+
+    The query may ask for more with uncertainty=true and novelty=true.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
@@ -110,25 +111,25 @@ async def _answer(service: Service, request: Request) -> Response:
         )
     extras = Extras(_read_flag(request, "uncertainty"), _read_flag(request, "novelty"))
     try:
-        return Response(
-            await service.answer(request, extras), media_type="application/json"
-        )
+        content = await service.answer(request, extras)
+        return Response(content, media_type="application/json")
     except ClientDisconnect:
         return Response(status_code=CLIENT_CLOSED)
-    except asyncio.CancelledError:  # the server stops, and its deadline is over
+    except asyncio.CancelledError:  # the server stops, and its deadline has passed
         raise HTTPException(
             503, "the server is stopping: try again.", {"retry-after": "1"}
         ) from None
+    except BadRows as error:
+        return _refuse(422, str(error), errors=error.errors)
     except CavityError as error:
-        return _refuse(
-            422, str(error), errors=error.errors if isinstance(error, BadRows) else ()
-        )
+        return _refuse(422, str(error))
     except HTTPException:
         raise
-    except Exception:  # formatted here, so that it is counted and names the model, as every answer does
+    except Exception:
+        # formatted here, so that `Observer` counts the answer and adds its headers
         logging.getLogger("uvicorn.error").exception("a prediction failed")
         raise HTTPException(
-            500, "the prediction failed: the log of the server says why."
+            500, "the prediction failed: see the log of the server."
         ) from None
 
 
@@ -148,9 +149,7 @@ def _refuse(
 
 
 def _is_stopped() -> bool:
-    """Return whether the server has cancelled this request because it stops: it no
-    longer waits for anything.
-    """
+    """Whether the server has cancelled this request because it stops."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -160,18 +159,20 @@ async def _format_http_error(_: Request, error: Any) -> Response:
 
 
 class Observer:
-    """Middleware that checks host and token, counts requests, and adds to every answer
-    the model's identity and that a browser
-    must not guess types."""
+    """Middleware that checks host and token, and counts requests.
+
+    Headers of every answer name the model and forbid browsers to guess types.
+    """
 
     def __init__(self, app: ASGIApp, service: Service, access: Access) -> None:
         self._app = app
         self._metrics = service.metrics
         self._access = access
-        version = __version__.encode()
-        model = service.digest.encode()
-        self._headers = [(b"cavity-version", version), (b"cavity-model", model)]
-        self._headers.append((b"x-content-type-options", b"nosniff"))
+        self._headers = [
+            (b"cavity-version", __version__.encode()),
+            (b"cavity-model", service.digest.encode()),
+            (b"x-content-type-options", b"nosniff"),
+        ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -188,39 +189,43 @@ class Observer:
 
         async def send_observed(message: Message) -> None:
             nonlocal status
+            whole = not message.get("more_body") and not _is_stopped()
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), *self._headers]
                 status = message["status"]
                 self._metrics.count(scope["path"], status, time.perf_counter() - begun)
-            elif (
-                status in REFUSALS
-                and arrives
-                and not message.get("more_body")
-                and not _is_stopped()
-            ):
-                # a connection that closes while the body still arrives loses the answer
+            elif status in REFUSALS and arrives and whole:
+                # closing a connection while the body arrives would lose the answer
                 await send({**message, "more_body": True})
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(DROP_SECONDS):
-                        left = MOST_DROPPED
-                        while arrives and left > 0:
-                            left -= len((await receive_observed()).get("body", b""))
+                await drop_rest()
                 message = {"type": "http.response.body"}
             await send(message)
 
-        app = self._app
+        async def drop_rest() -> None:
+            left = MOST_DROPPED
+            with suppress(TimeoutError):
+                async with asyncio.timeout(DROP_SECONDS):
+                    while arrives and left > 0:
+                        part = await receive_observed()
+                        left -= len(part.get("body", b""))
+
+        app = self._refuse_early(scope) or self._app
+        await app(scope, receive_observed, send_observed)
+
+    def _refuse_early(self, scope: Scope) -> Response | None:
+        """Return the refusal of a wrong host name or token, if either is wrong."""
         headers = dict(scope["headers"])
         if not self._access.allows(headers.get(b"host", b"").decode("latin-1")):
-            app = _refuse(
+            return _refuse(
                 400,
                 "the server does not answer to this host name: start it with "
                 "--allowed-host.",
             )
-        elif scope["path"] not in OPEN and not self._access.opens(
-            headers.get(b"authorization", b"")
-        ):
-            text = (
-                "send the server's token with the header authorization: Bearer TOKEN."
+        token = headers.get(b"authorization", b"")
+        if scope["path"] not in OPEN and not self._access.opens(token):
+            return _refuse(
+                401,
+                "send the server's token with the header authorization: Bearer TOKEN.",
+                {"www-authenticate": "Bearer"},
             )
-            app = _refuse(401, text, {"www-authenticate": "Bearer"})
-        await app(scope, receive_observed, send_observed)
+        return None

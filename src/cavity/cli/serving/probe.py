@@ -1,5 +1,6 @@
-"""`GET /health` on a port of its own, which a thread answers: a probe does not wait for
-the requests that the event loop serves.
+"""`GET /health` on a separate port, answered by a thread.
+
+A probe does not wait for the requests that the event loop serves.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-# seconds without a turn of the server's event loop, after which it hangs
+# seconds without a turn of the server's event loop, after which it counts as hanging
 SILENCE = 30.0
 READ_SECONDS = 1.0  # for a client to send its request
-PATHS = b"GET /health ", b"HEAD /health "
+PATHS = (b"GET /health ", b"HEAD /health ")
 
 
 @contextmanager
@@ -24,7 +25,7 @@ def answer_probes(host: str, port: int, health: bytes) -> Iterator[None]:
     turn = [time.monotonic()]
     stopped = threading.Event()
     family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    shared = hasattr(socket, "SO_REUSEPORT")  # by the workers
+    shared = hasattr(socket, "SO_REUSEPORT")  # workers share the port
     door = socket.create_server(address, family=family, reuse_port=shared)
 
     def note_turn() -> None:
@@ -33,12 +34,7 @@ def answer_probes(host: str, port: int, health: bytes) -> Iterator[None]:
     async def answer(
         reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        with suppress(
-            OSError,
-            TimeoutError,
-            asyncio.IncompleteReadError,
-            asyncio.LimitOverrunError,
-        ):
+        with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             async with asyncio.timeout(READ_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
             status = "200 OK"
@@ -49,11 +45,15 @@ def answer_probes(host: str, port: int, health: bytes) -> Iterator[None]:
             elif time.monotonic() - turn[0] > SILENCE:
                 status = "503 Service Unavailable"
                 body = b'{"detail":"the server hangs"}'
-            lines = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
-            writer.write(
-                f"{lines}\r\nconnection: close\r\n\r\n".encode()
-                + body * head.startswith(b"GET")
+            lines = (
+                f"HTTP/1.1 {status}",
+                "content-type: application/json",
+                f"content-length: {len(body)}",
+                "connection: close\r\n\r\n",
             )
+            writer.write("\r\n".join(lines).encode())
+            if head.startswith(b"GET"):
+                writer.write(body)
             await writer.drain()
         writer.close()
 
@@ -64,9 +64,10 @@ def answer_probes(host: str, port: int, health: bytes) -> Iterator[None]:
                     served.call_soon_threadsafe(note_turn)
                 await asyncio.sleep(0.5)
 
-    threading.Thread(
+    thread = threading.Thread(
         target=lambda: asyncio.run(run()), name="cavity-probe", daemon=True
-    ).start()
+    )
+    thread.start()
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Rows of requests as features of the served model."""
+"""Read the rows of requests as features of the served model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KINDS = {
 
 
 class CellError(NamedTuple):
-    """A cell, or a row, that cannot be used."""
+    """A cell or a row that cannot be used."""
 
     row: int  # in the request, from 1
     column: str | None  # None if the whole row is wrong
@@ -39,9 +39,9 @@ class BadRows(BadInput):
     def __init__(self, errors: list[CellError]) -> None:
         self.errors = errors
         first = errors[0]
-        place = f"row {first.row}" + (
-            "" if first.column is None else f", column {first.column!r}"
-        )
+        place = f"row {first.row}"
+        if first.column is not None:
+            place += f", column {first.column!r}"
         more = ""
         if len(errors) > 1:
             more = f" (and {len(errors) - 1} more errors)"
@@ -49,9 +49,11 @@ class BadRows(BadInput):
 
 
 class RowReader:
-    """Reads the rows of requests for one model: objects by column name, or lists of
-    numbers if the model has no names or only
-    numeric columns."""
+    """Reader of the rows of requests for one model.
+
+    Rows are objects by column name. They may be lists of numbers if the model has no
+    names, or only numeric columns.
+    """
 
     def __init__(self, model: Model, most_rows: int) -> None:
         self.prepare = model.prepare
@@ -83,12 +85,9 @@ class RowReader:
         return X
 
     def _read_row(self, row: Any) -> tuple[list[Any], dict[str | None, str]]:
-        """Return the cells of a row in the order of the columns, and what is wrong, by
-        column.
-        """
-        listed = (
-            isinstance(row, list) and self._takes_lists and len(row) == len(self.names)
-        )
+        """Return the cells of a row in column order, and what is wrong, by column."""
+        is_list = isinstance(row, list) and self._takes_lists
+        listed = is_list and len(row) == len(self.names)
         if listed:
             row = dict(zip(self.names, row, strict=True))
         elif not isinstance(row, dict) or not self._has_names:
@@ -96,7 +95,7 @@ class RowReader:
         cells = []
         wrong = dict[str | None, str]()
         unknown = [name for name in row if name not in self._is_number]
-        if len(row) > len(self.names):  # each unknown key would cost an error
+        if len(row) > len(self.names):  # one error is enough for many unknown keys
             del unknown[1:]
         else:
             for name, is_number in self._is_number.items():
@@ -105,55 +104,53 @@ class RowReader:
                 except ValueError as error:
                     wrong[name] = str(error)
         for name in unknown:
-            wrong[name] = (
-                f"the model has no column {name!r:.60}; "
-                f"{suggest_column(name, self.names, 8)}"
-            )
+            hint = suggest_column(name, self.names, 8)
+            wrong[name] = f"the model has no column {name!r:.60}; {hint}"
         return cells, wrong
 
     def _encode(self, rows: list[list[Any]], notes: Counter[str]) -> Any:
         if not self._has_names:
             return np.array(rows, dtype=np.float64)
         columns = map(unify_cells, zip(*rows, strict=True))
-        with np.errstate(over="ignore"):  # `_check_finite` names what overflows
-            return self.prepare.encode(
-                dict(zip(self.prepare.inputs, columns, strict=True)), notes
-            )
+        table = dict(zip(self.prepare.inputs, columns, strict=True))
+        with np.errstate(over="ignore"):  # `_check_finite` names cells that overflow
+            return self.prepare.encode(table, notes)
 
     def _check_finite(self, X: Any) -> None:
-        """Name the cells that are missing where the model needs them, or overflow when
-        they are scaled.
-        """
-        wrong = np.argwhere(~np.isfinite(X))[:MOST_ERRORS]
+        """Raise BadRows for cells that the model needs, or that overflow when scaled."""
+        wrong = np.argwhere(~np.isfinite(X))[:MOST_ERRORS].tolist()
+        if not wrong:
+            return
         names = [
             column.name for column in self.prepare.columns_ for _ in column.features
         ]
-        if len(wrong):
-            message = "the cell is missing, or too large for this model: correct it, or leave the row out."
-            raise BadRows(
-                [CellError(i + 1, names[j], message) for i, j in wrong.tolist()]
-            )
+        message = (
+            "the cell is missing, or too large for this model: correct it, or leave "
+            "the row out."
+        )
+        raise BadRows([CellError(i + 1, names[j], message) for i, j in wrong])
 
     def _describe_row(self) -> str:
         numbers = f"a list of {len(self.names)} numbers"
         if not self._has_names:
             return f"each row must be {numbers}; /schema describes the columns."
         either = f", or {numbers}" if self._takes_lists else ""
-        return f"each row must be an object by column name{either}; /schema lists the columns."
+        return (
+            f"each row must be an object by column name{either}; /schema lists the "
+            f"columns."
+        )
 
 
 def parse_rows(body: bytes, most_rows: int) -> list[Any]:
     """Parse the rows of `{"rows": [...]}`.
 
-    The parser limits the depth, and refuses halves of characters.
+    The parser limits the depth, and refuses incomplete characters.
     """
     try:
         found = from_json(body)
     except ValueError as error:
         raise BadInput(f"the request is not valid JSON ({error!s:.100}).") from None
-    rows = None
-    if isinstance(found, dict):
-        rows = found.get("rows")
+    rows = found.get("rows") if isinstance(found, dict) else None
     if not isinstance(rows, list) or not rows:
         raise BadInput(
             'the request has no rows: send {"rows": [...]} with one object or list per '
@@ -162,25 +159,25 @@ def parse_rows(body: bytes, most_rows: int) -> list[Any]:
     if len(found) > 1:
         unknown = next(key for key in found if key != "rows")
         raise BadInput(
-            f'the request has the unknown key {unknown!r:.60}: it may have "rows" only.'
+            f'the request has the unknown key {unknown!r:.60}: only "rows" is allowed.'
         )
     if len(rows) > most_rows:
         raise BadInput(
-            f"the request has too many rows, the limit is {most_rows}: send fewer rows "
-            f"at a time."
+            f"the request has {len(rows)} rows, but the limit is {most_rows}: send "
+            f"fewer rows at a time."
         )
     return rows
 
 
 def _read_cell(row: dict[str, Any], name: str, is_number: bool, listed: bool) -> Any:
-    """Return a cell; raises ValueError with what is wrong.
+    """Return a cell, or raise ValueError that says what is wrong.
 
     Text in a column of numbers is read as in a file: "4.5", "NA".
     """
     if name not in row:
         raise ValueError(
-            f"the row has no column {name!r} of the training rows: give null if "
-            f"unknown."
+            f"the row has no column {name!r}, which the model needs: give null if it "
+            f"is unknown."
         )
     cell = row[name]
     if isinstance(cell, float) or (type(cell) is int and is_number):
@@ -191,8 +188,7 @@ def _read_cell(row: dict[str, Any], name: str, is_number: bool, listed: bool) ->
             pass
         null = "" if listed else ", or give null"
         raise ValueError(
-            f"{str(cell)[:30]} is not a finite number, or above 1e308: correct "
-            f"it{null}."
+            f"{str(cell)[:30]} is not a finite number below 1e308: correct it{null}."
         )
     if listed or isinstance(cell, dict | list):
         wanted = "a number" if listed else "text, a number or null"
@@ -201,13 +197,9 @@ def _read_cell(row: dict[str, Any], name: str, is_number: bool, listed: bool) ->
 
 
 def unify_cells(cells: tuple[Any, ...]) -> list[Any]:
-    """Give the cells of a column one type, which a table needs: all become text if they
-    differ.
-    """
+    """Give the cells of a column one type: if types differ, all become text."""
     kinds = {type(cell) for cell in cells if cell is not None}
-    huge = int in kinds and any(
-        isinstance(cell, int) and abs(cell) >= 2**63 for cell in cells
-    )
+    huge = any(isinstance(cell, int) and abs(cell) >= 2**63 for cell in cells)
     if len(kinds) <= 1 and not huge:
         return list(cells)
     return [

@@ -30,19 +30,17 @@ from cavity.errors import BadFile, CavityError
 
 WORKER = "CAVITY_SERVE"  # environment variable of worker processes
 SWITCH_SECONDS = 0.002  # Python's default is 0.005
-# that may be made before a collection of garbage: those of a whole body
+# new objects before a collection of garbage: room for the objects of a whole body
 YOUNG_OBJECTS = 1_000_000
-# to import torch on a busy machine; uvicorn ends workers that are silent for longer, 5
-# s by default
+# uvicorn ends workers that are silent for longer, by default 5 s; on a busy machine
+# importing torch takes more
 WORKER_SECONDS = 120
-# at a time: h11 takes 50 µs for a chunk of a body, and a chunk may be a byte
+# per read: h11 takes 50 µs for a chunk of a body, and a chunk may be a single byte
 READ_BYTES = 4 << 10
 
 
 class Connection(H11Protocol):
-    """uvicorn's connection, which reads a few bytes at a time, so that none keeps the
-    others waiting.
-    """
+    """uvicorn's connection; it reads few bytes at a time, so that none blocks others."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -51,8 +49,7 @@ class Connection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         if self.cycle is not None:
-            # otherwise the application would answer, too
-            self.cycle.disconnected = True
+            self.cycle.disconnected = True  # the application must not answer as well
         super().send_400_response(msg)
 
 
@@ -78,21 +75,21 @@ def serve(
     """
     limits = Limits(most_rows, most_bytes, most_waiting, read_seconds)
     access = make_access(host, allowed_host or [])
+    check_port(host, port)
     probe = None
     if health_port is not None:
+        check_port(host, health_port)
         probe = (host, health_port)
-    for each in (port, *([] if health_port is None else [health_port])):
-        check_port(host, each)
     app: Any = make_served_app(model, device, limits, access, probe)
-    # they learn from the environment what to serve; the token is there already
     if workers > 1:
+        # workers learn from the environment what to serve; it has the token already
         threads = max(1, torch.get_num_threads() // workers)
         os.environ[WORKER] = json.dumps(
             [model, device, limits, access.hosts, probe, threads]
         )
         app = f"{__name__}:make_worker_app"
     with Interrupts() as interrupts:
-        interrupts.hold()  # uvicorn stops, and then sends the signal again
+        interrupts.hold()  # uvicorn stops, then sends the signal again
         uvicorn.run(
             app,
             factory=workers > 1,
@@ -153,9 +150,8 @@ def compute_digest(path: str) -> str:
 def check_port(host: str, port: int) -> None:
     """Check that the port is free, before the model is loaded."""
     try:
-        family, kind, _, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM
-        )[0]
+        first, *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, kind, _, _, address = first
         with socket.socket(family, kind) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)

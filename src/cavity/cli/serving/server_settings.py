@@ -35,16 +35,15 @@ class Limits(NamedTuple):
 
 
 class Access(NamedTuple):
-    """Who may ask: names of this host that a request may use, and the token that it
-    must carry.
-    """
+    """Who may ask: allowed names of this host, and the token of a request."""
 
     hosts: tuple[str, ...] = LOCAL_HOSTS
     token: str | None = None
 
     def allows(self, host: str) -> bool:
-        """Whether a request may use this host, with or without a port; "*.name" allows
-        all names of a domain, "*" any.
+        """Whether a request may use this host, with or without a port.
+
+        "*.name" allows all names of a domain, "*" allows any.
         """
         name = re.sub(r":\d+\Z", "", host.lower())
         allowed = [p.lower() for p in self.hosts]
@@ -54,16 +53,17 @@ class Access(NamedTuple):
 
     def opens(self, authorization: bytes) -> bool:
         """Whether a request carries the token, if there is one."""
+        if self.token is None:
+            return True
         kind, _, token = authorization.partition(b" ")
-        right = self.token is None or hmac.compare_digest(
-            token.strip(), self.token.encode()
-        )
-        return self.token is None or (kind.lower() == b"bearer" and right)
+        right = hmac.compare_digest(token.strip(), self.token.encode())
+        return kind.lower() == b"bearer" and right
 
 
 def make_access(host: str, allowed: Sequence[str]) -> Access:
-    """Allow the names of this machine, the address that the server listens on, and
-    `allowed`; read the token.
+    """Allow `allowed`, the names of this machine and the server's address.
+
+    The token comes from the environment.
     """
     for name in allowed:
         if not HOST_NAME.fullmatch(name):
@@ -71,19 +71,20 @@ def make_access(host: str, allowed: Sequence[str]) -> Access:
                 f"--allowed-host {name!r} is not a host name: give one without port, "
                 f"'*.example.org' for a domain, or '*' for any."
             )
-    bound: tuple[str, ...] = ()
+    hosts = list(LOCAL_HOSTS)
     if host not in ANY_ADDRESS:
-        bound = (host,)
-    return Access(tuple(dict.fromkeys((*LOCAL_HOSTS, *bound, *allowed))), read_token())
+        hosts.append(host)
+    hosts += allowed
+    return Access(tuple(dict.fromkeys(hosts)), read_token())
 
 
 def read_token() -> str | None:
     token = os.environ.get(TOKEN)
-    if token is not None and (
-        not token.strip() or not token.isascii() or token != token.strip()
-    ):
+    if token is None:
+        return None
+    if not token or not token.isascii() or token != token.strip():
         raise BadOption(
-            f"{TOKEN} is empty, or has spaces around it or is not ASCII: set random "
-            f"text (`openssl rand -hex 32`), or unset it."
+            f"{TOKEN} is empty, begins or ends with a space, or is not ASCII: set "
+            f"random text (`openssl rand -hex 32`), or unset it."
         )
     return token

@@ -24,16 +24,15 @@ from cavity.cli.serving.server_settings import Limits
 from cavity.common.types import Floats
 from cavity.common.version import __version__
 
-Answer = dict[str, Floats]  # of a prediction, one entry per row
+Answer = dict[str, Floats]  # columns of a prediction
 SMALL_BYTES = 32 << 10  # of JSON: parsed within a few milliseconds
-CELL_BYTES = 20  # of a number in JSON
-# that a block takes, about; a new request waits for one block before its turn
+CELL_BYTES = 20  # a number in JSON
+# about the time of a block; a new request waits for one block before its turn
 BLOCK_SECONDS = 0.1
-# rows of a block
-SMALLEST = 32
+SMALLEST = 32  # rows of a block
 FIRST = 128
 LARGEST = 4096
-THREADS = 2  # that predict: one computes while the other is in Python
+THREADS = 2  # for predictions: one computes while the other is in Python
 MOST_RETRY_SECONDS = 60
 # other paths are counted as one
 PATHS = "/ /page.js /page.css /predict /schema /health /metrics".split()
@@ -50,7 +49,7 @@ class Service:
         self.waiting = 0  # rows that are received but not yet predicted
         self._held = 0  # bytes that are received but not yet parsed
         self._rows_per_second = FIRST / BLOCK_SECONDS
-        # more would only wait for each other
+        # more threads would only wait for each other
         self._formats = ThreadPoolExecutor(1, "cavity-json")
         self._predicts = ThreadPoolExecutor(THREADS, "cavity-predict")
 
@@ -72,9 +71,9 @@ class Service:
         return answer
 
     async def predict(self, X: Floats, extras: Extras) -> Answer:
-        """Predict rows in blocks, which take turns with those of other requests.
+        """Predict rows in blocks, which take turns with blocks of other requests.
 
-        Refuses them if too many rows wait.
+        Too many waiting rows are refused.
         """
         if self.waiting and self.waiting + len(X) > self.limits.waiting:
             raise self._make_refusal(
@@ -83,47 +82,40 @@ class Service:
         self.waiting += len(X)
         found = list[Answer]()
         done = 0
+        loop = asyncio.get_running_loop()
+        predict = partial(self._predict_block, extras=extras)
         try:
             while done < len(X):
-                size = int(
-                    np.clip(BLOCK_SECONDS * self._rows_per_second, SMALLEST, LARGEST)
-                )
-                block = X[done : done + size]
-                loop = asyncio.get_running_loop()
-                found.append(
-                    await loop.run_in_executor(
-                        self._predicts, self._predict_block, block, extras
-                    )
-                )
+                size = BLOCK_SECONDS * self._rows_per_second
+                end = done + int(np.clip(size, SMALLEST, LARGEST))
+                block = X[done:end]
+                found.append(await loop.run_in_executor(self._predicts, predict, block))
                 done += len(block)
                 self.waiting -= len(block)
         finally:
             self.waiting -= len(X) - done
-        return {
-            name: np.concatenate([part[name] for part in found]) for name in found[0]
-        }
+        first, *_ = found
+        return {name: np.concatenate([part[name] for part in found]) for name in first}
 
     def _predict_block(self, block: Floats, extras: Extras) -> Answer:
         begun = time.perf_counter()
         found = self.model.predict(block, extras)
-        if len(block) >= SMALLEST:  # of fewer rows, the time is that of the call
+        if len(block) >= SMALLEST:  # with fewer rows, the call itself takes most time
             self._rows_per_second = len(block) / max(time.perf_counter() - begun, 1e-9)
         return found
 
     async def _call(self, size: int, work: Any, *args: Any) -> Any:
-        """Parse or format `size` bytes: at once if they are few, so that they do not
-        wait for large ones in the thread.
+        """Parse or format `size` bytes.
+
+        Few bytes are done at once, so that they do not wait for large ones in the thread.
         """
         if size <= SMALL_BYTES:
             return work(*args)
-        return await asyncio.get_running_loop().run_in_executor(
-            self._formats, work, *args
-        )
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._formats, work, *args)
 
     async def _receive(self, request: Request, parts: list[bytes]) -> None:
-        """Receive the body of a request in time, within the limits of one request and
-        of all together.
-        """
+        """Receive a body in time, within the limits of one request and of all requests."""
         size = 0
         most = self.limits.bytes
         too_large = HTTPException(
@@ -144,35 +136,28 @@ class Service:
                             f"requests of {self._held} bytes are arriving"
                         )
         except TimeoutError:
-            seconds = f"{self.limits.read_seconds:g} s"
-            raise HTTPException(
-                408, f"the body did not arrive within {seconds}."
-            ) from None
+            text = f"the body did not arrive within {self.limits.read_seconds:g} s."
+            raise HTTPException(408, text) from None
 
     def _make_refusal(self, what: str) -> HTTPException:
-        """Return the refusal of a busy server, which says when the rows in the queue
-        are predicted, as far as known.
-        """
-        seconds = min(
-            MOST_RETRY_SECONDS, max(1, math.ceil(self.waiting / self._rows_per_second))
-        )
+        """Make the refusal of a busy server, with the time that the queue will take."""
+        seconds = max(1, math.ceil(self.waiting / self._rows_per_second))
+        seconds = min(MOST_RETRY_SECONDS, seconds)
         text = f"the server is busy: {what}. Try again in {seconds} s."
         return HTTPException(503, text, {"retry-after": f"{seconds}"})
 
     async def _unless_left(self, request: Request, work: Any) -> Any:
         """Return the result of `work`; cancel it if the client disconnects first."""
-        tasks = (
-            asyncio.ensure_future(work),
-            asyncio.ensure_future(_wait_until_left(request)),
-        )
+        result = asyncio.ensure_future(work)
+        left = asyncio.ensure_future(_wait_until_left(request))
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if not tasks[0].done():
+            await asyncio.wait((result, left), return_when=asyncio.FIRST_COMPLETED)
+            if not result.done():
                 raise ClientDisconnect
-            return tasks[0].result()
+            return result.result()
         finally:
-            for task in tasks:
-                task.cancel()
+            result.cancel()
+            left.cancel()
 
     def close(self) -> None:
         for threads in (self._predicts, self._formats):
@@ -191,23 +176,27 @@ def format_answer(
 
     Raises BadRows for rows without a finite prediction.
     """
-    n = len(next(iter(found.values())))
-    finite = np.all(
-        [np.isfinite(column.reshape(n, -1)).all(1) for column in found.values()], axis=0
-    )
+    columns = [column.reshape(len(column), -1) for column in found.values()]
+    finite = np.all([np.isfinite(column).all(1) for column in columns], axis=0)
     if not finite.all():
-        message = "the model has no finite prediction for this row: correct it, or leave it out."
+        message = (
+            "the model has no finite prediction for this row: correct it, or leave it "
+            "out."
+        )
         wrong = np.flatnonzero(~finite)[:MOST_ERRORS].tolist()
         raise BadRows([CellError(i + 1, None, message) for i in wrong])
-    answer: dict[str, Any] = {name: column.tolist() for name, column in found.items()}
+    answer: dict[str, Any] = {}
     if model.classes is not None:
-        labels = [model.labels[c] for c in found["probabilities"].argmax(1)]
-        answer = {"labels": labels, "classes": model.labels} | answer
-    return to_json(answer | {"notes": notes, "model": digest})
+        best = found["probabilities"].argmax(1)
+        answer["labels"] = [model.labels[c] for c in best]
+        answer["classes"] = model.labels
+    for name, values in found.items():
+        answer[name] = values.tolist()
+    return to_json({**answer, "notes": notes, "model": digest})
 
 
 class Metrics:
-    """Numbers for Prometheus, of one server process."""
+    """Metrics of one server process for Prometheus."""
 
     def __init__(self, waiting: Callable[[], float], digest: str, version: str) -> None:
         self._registry = registry = CollectorRegistry()

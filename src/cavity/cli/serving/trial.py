@@ -1,7 +1,6 @@
-"""The page /, on which people try the model: what it must know about the columns, and
-its files.
+"""The page / to try the model: its files, and what it must know about the columns.
 
-The files hold nothing of the model; /schema does, and asks for the token. The page
+The files hold nothing of the model. /schema does, and asks for the token. The page
 computes curves and contributions from answers of /predict.
 """
 
@@ -25,8 +24,7 @@ from cavity.tables.columns.text_kind import Text
 
 SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'"
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 PAGE_HEADERS = {"content-security-policy": SECURITY_POLICY, "cache-control": "no-cache"}
 PAGE = {
@@ -34,57 +32,51 @@ PAGE = {
     "/page.js": ("page.js", "text/javascript"),
     "/page.css": ("page.css", "text/css"),
 }
-SPREAD = (
-    # standard deviations: a slider goes no further, so that one large value does not
-    # spoil it
-    4.0
-)
-# standard normal quantiles of .1, .3, .5, .7, .9
-OTHERS = (-1.28, -0.52, 0.0, 0.52, 1.28)
-WORDS = ("aleatoric", "epistemic", "contribution")  # of the table of terms
-MOST_LEVELS = 8  # with which a contribution compares
+# standard deviations; a slider ends there, so that one large value does not spoil it
+SPREAD = 4.0
+MINUTE = 1 / 1440  # of a day
+SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the cells that a contribution compares with
+OTHERS = (-1.28, -0.52, 0.0, 0.52, 1.28)  # their standard normal quantiles
+WORDS = ("aleatoric", "epistemic", "contribution")  # terms that the page explains
+MOST_LEVELS = 8  # that a contribution compares with
 
 
 def read_page_file(name: str) -> bytes:
-    """Return a file of the page; the style sheet begins with the colours of the
-    classes.
-    """
+    """Return a file of the page; the style sheet begins with the colours of classes."""
     text = files("cavity.cli.serving").joinpath("static", name).read_bytes()
     if name != "page.css":
         return text
-    light, dark = (
-        "".join(f"--c{k}:{c};" for k, c in enumerate(colours))
-        for colours in (COLOURS, ON_DARK)
-    )
-    return (
-        f":root{{{light}}}@media(prefers-color-scheme:dark){{:root{{{dark}}}}}\n".encode()
-        + text
-    )
+    light = _list_colours(COLOURS)
+    dark = _list_colours(ON_DARK)
+    head = f":root{{{light}}}@media(prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
+    return head.encode() + text
+
+
+def _list_colours(colours: Sequence[str]) -> str:
+    return "".join(f"--c{k}:{colour};" for k, colour in enumerate(colours))
 
 
 def describe_model(model: Model, limits: Limits) -> dict[str, Any]:
-    """Describe the model for its page and for programs: columns with range, typical
-    cell and other cells; classes; limits.
+    """Describe the model for its page and for programs.
+
+    Each column has its range, a typical cell and other cells.
     """
     fitted = model.result.model
     center = as_array(fitted.center)
     points = fitted.inducing_points.reshape(-1, len(center))
-    # points that are learnt may be far from all rows
     most = 3 * as_array(fitted.spread)
     low = center - most
     high = center + most
     if len(points):
-        points = np.clip(points, low, high)
+        points = np.clip(points, low, high)  # learnt points may be far from all rows
     else:
         points = np.stack([low, high])
     columns = list[dict[str, Any]]()
     place = 0
     for column in model.prepare.columns_:
-        width = len(column.features)
-        columns.append(
-            _describe_column(column, center[place : place + width], points[:, place])
-        )
-        place += width
+        end = place + len(column.features)
+        columns.append(_describe_column(column, center[place:end], points[:, place]))
+        place = end
     return {
         "target": model.target,
         "classes": model.labels or None,
@@ -98,21 +90,16 @@ def describe_model(model: Model, limits: Limits) -> dict[str, Any]:
 
 
 def _describe_column(column: Column, center: Any, points: Any) -> dict[str, Any]:
-    """Describe a column, given the mean of its features and the inducing points in the
-    first of them.
-    """
-    about: dict[str, Any] = {
-        "name": column.name,
-        "missing": getattr(column, "missing", False),
-    }
+    """Describe a column, given its features' means and the first one's inducing points."""
+    missing = getattr(column, "missing", False)
+    about: dict[str, Any] = {"name": column.name, "missing": missing}
     if isinstance(column, Category):
         order = np.argsort(-center[: len(column.levels)], kind="stable")
         frequent = [column.levels[k] for k in order[:MOST_LEVELS]]
         return about | _describe_levels(column.levels, frequent)
     if isinstance(column, Text):
-        return (
-            about | _describe_levels(column.examples, column.examples) | {"free": True}
-        )
+        levels = _describe_levels(column.examples, column.examples)
+        return about | levels | {"free": True}
     if isinstance(column, Date):
         return about | _describe_date(column)
     return about | _describe_number(column, float(center[0]), points)
@@ -130,9 +117,8 @@ def _describe_levels(levels: Sequence[str], frequent: Sequence[str]) -> dict[str
 def _describe_number(
     column: Number | Unchanged, center: float, points: Any
 ) -> dict[str, Any]:
-    if isinstance(
-        column, Unchanged
-    ):  # the file has only inducing points, which are near the training rows
+    if isinstance(column, Unchanged):
+        # the file has only inducing points, which are near the training rows
         mean = center
         scale = float(points.std()) or 1.0
         low = float(points.min())
@@ -140,76 +126,61 @@ def _describe_number(
     else:
         mean = column.mean
         scale = column.scale
-        if column.low is None:
-            low = mean - 3 * scale
-        else:
-            low = column.low
-        if column.high is None:
-            high = mean + 3 * scale
-        else:
-            high = column.high
+        low = mean - 3 * scale if column.low is None else column.low
+        high = mean + 3 * scale if column.high is None else column.high
     low = max(low, mean - SPREAD * scale)
     high = min(high, mean + SPREAD * scale)
-    if low < high:
-        low = low
-        high = high
-    else:
+    if not low < high:
         low = mean - scale
         high = mean + scale
-    # no value between
-    binary = (low, high) == (0, 1) and math.isclose(
-        scale**2, mean * (1 - mean), abs_tol=1e-9
-    )
-    whole = binary or (
-        float(low).is_integer() and float(high).is_integer() and 1 < high - low <= 100
-    )
+
+    variance = mean * (1 - mean)  # of a column with only 0 and 1
+    binary = (low, high) == (0, 1) and math.isclose(scale**2, variance, abs_tol=1e-9)
+    whole = float(low).is_integer() and float(high).is_integer()
     digits = 0
-    if not whole:
+    if not binary and not (whole and 1 < high - low <= 100):
         digits = 2 - math.floor(math.log10(high - low))
     others = [round(min(max(mean + q * scale, low), high), digits) for q in OTHERS]
     low = math.floor(low * 10**digits) / 10**digits
     high = math.ceil(high * 10**digits) / 10**digits
-    extent = {"low": low, "high": high, "step": 10.0**-digits}
     return {
         "kind": "number",
-        **extent,
+        "low": low,
+        "high": high,
+        "step": 10.0**-digits,
         "typical": round(mean, digits),
         "others": others,
     }
 
 
 def _describe_date(column: Date) -> dict[str, Any]:
-    """Describe dates; low, high and step are in days since 1970, cells are texts."""
+    """Describe dates: low, high and step are days since 1970, cells are texts."""
     if column.parts == ("clock",):
         form = "time"
     elif "clock" in column.parts:
         form = "datetime-local"
     else:
         form = "date"
+    low = column.low
+    high = column.high
     if form == "time":
         low = 0.0
-        high = 1.0 - 1 / 1440
-    else:
-        low = column.low
-        high = column.high
+        high = 1.0 - MINUTE
     high = max(high, low + 1 / 24)
-    others = [
-        _format_date(low + share * (high - low), form)
-        for share in (0.1, 0.3, 0.5, 0.7, 0.9)
-    ]
-    typical = _format_date(min(max(column.days[0], low), high), form)
-    extent = {"low": low, "high": high, "step": 1.0 if form == "date" else 1 / 1440}
+    typical = min(max(column.days[0], low), high)
     return {
         "kind": "date",
         "form": form,
-        **extent,
-        "typical": typical,
-        "others": others,
+        "low": low,
+        "high": high,
+        "step": 1.0 if form == "date" else MINUTE,
+        "typical": _format_date(typical, form),
+        "others": [_format_date(low + share * (high - low), form) for share in SHARES],
     }
 
 
 def _format_date(days: float, form: str) -> str:
-    text = (datetime(1970, 1, 1) + timedelta(minutes=round(days * 1440))).isoformat(
-        timespec="minutes"
-    )
-    return {"date": text[:10], "time": text[11:], "datetime-local": text}[form]
+    moment = datetime(1970, 1, 1) + timedelta(minutes=round(days / MINUTE))
+    text = moment.isoformat(timespec="minutes")
+    day, _, clock = text.partition("T")
+    return {"date": day, "time": clock, "datetime-local": text}[form]

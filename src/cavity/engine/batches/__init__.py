@@ -1,3 +1,1 @@
-"""Rows for the engine: batches with row numbers, from memory or from a source that is
-read in pieces.
-"""
+"""Batches of rows for the engine, from memory or from a source read in pieces."""

@@ -23,15 +23,14 @@ class Batch(NamedTuple):
         if self.index.shape[0] <= size:
             yield self
             return
-        yield from (
-            Batch(*parts)
-            for parts in zip(*(torch.split(t, size) for t in self), strict=True)
-        )
+        columns = (torch.split(column, size) for column in self)
+        yield from map(Batch, *columns)
 
 
 class RowsInMemory(NamedTuple):
-    """Table in memory; a rank has the rows `mine`, numbered from 0, and their part of
-    every global batch.
+    """Table in memory.
+
+    A rank has the rows `mine`, numbered from 0, and their part of every global batch.
     """
 
     X: Tensor  # [N D]
@@ -57,37 +56,35 @@ class RowsInMemory(NamedTuple):
         return len(self.keep)
 
     def n_batches(self, size: int) -> int:
-        """Return the number of batches per pass, including batches that are empty on
-        this rank.
-        """
+        """Return the number of batches per pass, with batches empty on this rank."""
         return -(-len(self.y) // size)
 
     def whole(self) -> Batch:
         index = torch.arange(self.n_rows, device=self.y.device)
-        return Batch(
-            index, *(column[self.keep.start : self.keep.stop] for column in self[:3])
-        )
+        own = slice(self.keep.start, self.keep.stop)
+        return Batch(index, self.X[own], self.y[own], self.weight[own])
 
     def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
-        """Make one shuffled pass in batches of nearly equal size, at most `size`; a
-        rank's part of a batch may be empty.
+        """Make one shuffled pass in batches of nearly equal size, at most `size`.
+
+        A rank's part of a batch may be empty.
         """
         first = self.keep.start
         for index in shuffle_rows(len(self.y), size, generator, self.mine):
             index = index.to(self.y.device)
-            columns = (column.index_select(0, index) for column in self[:3])
-            yield Batch(index - first if first else index, *columns)
+            columns = (t.index_select(0, index) for t in (self.X, self.y, self.weight))
+            yield Batch(index - first, *columns)
 
 
 def shuffle_rows(
     n_rows: int, size: int, rng: torch.Generator, keep: range | None = None
 ) -> Iterator[Tensor]:
-    """Yield the row numbers of a shuffled pass by batches, which the seed alone
-    decides; `keep` then removes other rows.
+    """Yield the row numbers of a shuffled pass by batches.
+
+    The seed alone decides which rows form a batch; rows outside `keep` are left out.
     """
-    for index in torch.randperm(n_rows, generator=rng).tensor_split(-(-n_rows // size)):
-        yield (
-            index
-            if keep is None
-            else index[(index >= keep.start) & (index < keep.stop)]
-        )
+    shuffled = torch.randperm(n_rows, generator=rng)
+    for index in shuffled.tensor_split(-(-n_rows // size)):
+        if keep is not None:
+            index = index[(index >= keep.start) & (index < keep.stop)]
+        yield index

@@ -1,5 +1,6 @@
-"""Rows that a device or memory has no room for: read from disk batch by batch, and
-copied to the device.
+"""Tables too large for memory or the device.
+
+Rows are read from disk batch by batch, and copied to the device.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ KINDS = {torch.float32: np.float32, torch.float64: np.float64}
 
 
 class ReadByNumber(Protocol):
-    """Rows of numbers that are read by their number."""
+    """Numeric rows that are read by their row number."""
 
     @property
     def n_rows(self) -> int: ...
@@ -35,8 +36,9 @@ class ReadByNumber(Protocol):
 
 
 class Stream(NamedTuple):
-    """Rows that are read by number, in the batches of the same table in memory; `mine`:
-    as in `RowsInMemory`.
+    """Rows that are read by number, in the batches of the same table in memory.
+
+    `mine` is as in `RowsInMemory`.
     """
 
     source: ReadByNumber  # of the rows from `first` on
@@ -50,13 +52,10 @@ class Stream(NamedTuple):
 
     def shard(self, rank: int, world: int) -> Stream:
         own = self.source.n_rows
-        divided = (
-            own != self.total
-        )  # this rank has read its rows alone, or fewer, if some were set apart
-        if divided:
+        mine = shard_range(self.total, rank, world)
+        # this rank has read its rows alone, or fewer, if some were set apart
+        if own != self.total:
             mine = range(self.first, self.first + own)
-        else:
-            mine = shard_range(self.total, rank, world)
         return self._replace(mine=mine)
 
     @property
@@ -76,23 +75,20 @@ class Stream(NamedTuple):
         return self
 
     def split(self, size: int) -> Iterator[Batch]:
-        """Read pieces of at most `size` rows in order; one empty piece if there are
-        none.
-        """
+        """Read pieces of at most `size` rows in order, one empty piece without rows."""
         size = max(1, min(size, PIECE_BYTES // (8 * self.source.n_columns)))
-        starts = range(self.keep.start, max(self.keep.stop, self.keep.start + 1), size)
-        yield from self._send(
-            np.arange(start, min(start + size, self.keep.stop)) for start in starts
-        )
+        first = self.keep.start
+        stop = self.keep.stop
+        starts = range(first, max(stop, first + 1), size)
+        yield from self._send(np.arange(i, min(i + size, stop)) for i in starts)
 
     def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
         """Make one shuffled pass."""
-        yield from self._send(
-            map(np.asarray, shuffle_rows(self.total, size, generator, self.mine))
-        )
+        numbers = shuffle_rows(self.total, size, generator, self.mine)
+        yield from self._send(map(np.asarray, numbers))
 
     def _send(self, numbers: Iterable[Ints]) -> Iterator[Batch]:
-        """Read rows ahead in a thread; copy to a GPU asynchronously from pinned memory."""
+        """Read ahead in a thread; copy to a GPU asynchronously from pinned memory."""
         on_gpu = self.device.type == "cuda"
         for batch in prefetch(self._read(index, on_gpu) for index in numbers):
             yield Batch(*(t.to(self.device, non_blocking=on_gpu) for t in batch))
@@ -105,7 +101,6 @@ class Stream(NamedTuple):
         return Batch(*(t.pin_memory() if pinned else t for t in tensors))
 
 
-# Rows for training: encoded labels, positive weights, tensors on the device. The second
-# is all of them, read in pieces.
+# rows for training: encoded labels, positive weights, tensors on the device
 Data = RowsInMemory | Stream
-Whole = Batch | Stream
+Whole = Batch | Stream  # all rows, as one batch or read in pieces

@@ -1,8 +1,7 @@
 """Kernels (covariance functions) and their registry.
 
-Each class has its own hyper-parameters, or all classes share them.
-
-`formulas` does without torch, which is loaded with the first name of this package.
+Each class has its own hyper-parameters, or all classes share them. The first name of
+this package loads torch; `formulas` does not need it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""What the engine needs of a kernel; the base class of kernels, batched over classes;
-sums and products of kernels.
-"""
+"""The base class of kernels, batched over classes; sums and products of kernels."""
 
 from __future__ import annotations
 
 import copy
+import math
 import operator
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
@@ -30,10 +29,9 @@ CALLS = ("full", "cross", "diag")
 class KernelLike(Protocol):
     """What the engine needs of a kernel: three methods, on any object.
 
-    A torch module also has its parameters learnt.
-
-    Z is [C M D] (or [1 M D] when classes share it), X is [N D]. A leading 1 instead of
-    C in a result means "the same for every class".
+    If the object is a torch module, its parameters are learnt. Z is [C M D] (or [1 M D]
+    when classes share it), X is [N D]. A leading 1 instead of C in a result means "the
+    same for every class".
     """
 
     def full(self, Z: Tensor) -> Tensor:
@@ -61,8 +59,9 @@ def check_kernel(kernel: Any) -> None:
 def log_parameter(
     value: Any, shape: tuple[int, ...], unit: Any, name: str
 ) -> nn.Parameter:
-    """Make a parameter log(value / unit), broadcast to `shape`: positive values are
-    stepped as logarithms in data units.
+    """Make a parameter log(value / unit), broadcast to `shape`.
+
+    Positive values are stepped as logarithms in data units.
     """
     array = np.asarray(value, dtype=np.float64)
     if not (np.isfinite(array).all() and (array > 0).all()):
@@ -72,9 +71,8 @@ def log_parameter(
     except ValueError:
         raise BadOption(
             f"{name} has shape {array.shape}, which does not fit {shape} (classes, "
-            f"columns): "
-            "give a scalar, one value per column, or one row per class; two classes "
-            "have one latent function."
+            "columns): give a scalar, one value per column, or one row per class; two "
+            "classes have one latent function."
         ) from None
     return nn.Parameter(torch.tensor(log.copy(), dtype=torch.float64))
 
@@ -85,14 +83,13 @@ def per_class(value: Any, classes: int, name: str) -> np.ndarray:
     if array.size not in (1, classes):
         raise BadOption(
             f"{name} has {array.size} values for {classes} latent functions; give one, "
-            f"or one each."
+            "or one each."
         )
     return array
 
 
 class Kernel(Parameters, nn.Module):
-    """Base class of the library's kernels: scikit-learn's parameters outside, torch's
-    inside.
+    """Base class of kernels: scikit-learn's parameters outside, torch's inside.
 
     `__init__` stores its arguments, in the units of the data, and nothing else, so that
     `get_params`, `clone` and grid searches work. `bind` makes the torch parameters for
@@ -101,22 +98,20 @@ class Kernel(Parameters, nn.Module):
     Examples
     --------
     >>> from cavity.engine.kernels import RBF, Constant, Linear
-    >>> RBF() * Constant(2.0) + Linear()
-    RBF(lengthscale=None, variance=1.0) * Constant(variance=2.0) +
-    Linear(lengthscale=None, variance=1.0, fades=False)
+    >>> RBF(1.0) + Constant(2.0)
+    RBF(lengthscale=1.0, variance=1.0) + Constant(variance=2.0)
     """
 
-    # Arguments of the constructor that are positive, one for all or one per class:
-    # `bind` makes their logarithms. Those in `own` go to the shape of a stationary
-    # kernel.
+    # Positive arguments of the constructor, one for all or one per class: `bind` makes
+    # their logarithms. The shape of a stationary kernel takes the arguments in `own`.
     positive: ClassVar[tuple[str, ...]] = ()
     own: ClassVar[tuple[str, ...]] = ()
 
     def bind(self, classes: int, columns: Columns) -> None:
-        """Create the torch parameters for so many latent functions, 1 if all classes
-        share the hyper-parameters.
+        """Create the torch parameters for `classes` latent functions.
 
-        `columns` has the centre, spread and typical distance of the training rows.
+        It is 1 if all classes share the hyper-parameters. `columns` has the centre,
+        spread and typical distance of the training rows.
         """
         for name in (*self.positive, *self.own):
             title = f"{name} of {type(self).__name__}"
@@ -124,21 +119,21 @@ class Kernel(Parameters, nn.Module):
             setattr(self, f"log_{name}", log_parameter(value, (classes,), 1.0, title))
 
     def settle(self, classes: int) -> None:
-        """Write the learnt values into the constructor's attributes, as NumPy arrays in
-        the units of the data.
+        """Write the learnt values into the constructor's attributes.
 
-        Shared values are repeated for all `classes`.
+        They are NumPy arrays in the units of the data. Shared values are repeated for
+        all `classes`.
         """
         for name in (*self.positive, *self.own):
             value = TORCH.host(getattr(self, f"log_{name}").exp())
             setattr(self, name, np.repeat(value, classes // len(value)))
 
     def formula(self, xp: Any) -> Formula:
-        """Return the kernel's formula with its numbers: `full`, `cross`, `diag`,
-        predictions and ONNX export follow from it.
+        """Return the kernel's formula with its numbers.
 
-        `xp` says where the numbers live: `torch_namespace.TORCH`, or
-        `namespaces.NUMPY`, also for ONNX graphs.
+        `full`, `cross`, `diag`, predictions and ONNX export follow from it. `xp` says
+        where the numbers live: `torch_namespace.TORCH`, or `namespaces.NUMPY`, also for
+        ONNX graphs.
         """
         raise BadOption(
             f"{type(self).__name__} has no formula(xp): torch alone can compute it."
@@ -149,8 +144,9 @@ class Kernel(Parameters, nn.Module):
         return self.cross(Z, Z)
 
     def cross(self, Z: Tensor, X: Tensor) -> Tensor:
-        """Return k(Z, X) between inducing points [C M D] or [1 M D] and rows [N D], [C
-        M N].
+        """Return k(Z, X), [C M N].
+
+        Inducing points are [C M D] or [1 M D], rows are [N D].
         """
         formula = self.formula(TORCH)
         return formula.cross(formula.prepare(Z), X)
@@ -162,9 +158,9 @@ class Kernel(Parameters, nn.Module):
     def sample(self, X: Any, n: int, random_state: Any = None) -> Floats:
         """Draw functions from the prior at rows, f ~ N(0, k(X, X)).
 
-        The kernel of a fitted model, `kernel_`, has its learnt values. Otherwise what
-        is None among the arguments is found from X, and `Linear` is centred there. One
-        draw takes O(N³) for N rows, more of them hardly more.
+        The kernel of a fitted model, `kernel_`, has its learnt values. Otherwise
+        arguments that are None are estimated from X, and `Linear` is centred at its
+        rows. The cost is O(N³) for N rows, for one draw or many.
 
         Parameters
         ----------
@@ -172,12 +168,12 @@ class Kernel(Parameters, nn.Module):
             Rows.
         n : int
             Number of draws.
-        random_state : int, RandomState or None
+        random_state : int, RandomState or None, default=None
             Random seed.
 
         Returns
         -------
-        ndarray of shape (n, N), or (C, n, N)
+        ndarray of shape (n, N) or (C, n, N)
             Values of f; one set of draws per class if classes differ in parameters.
 
         Examples
@@ -205,7 +201,7 @@ class Kernel(Parameters, nn.Module):
             kernel.bind(self._count_sets(), columns)
         formula = formula_of(kernel, NUMPY)
         K = formula.cross(formula.prepare(rows[None]), rows)
-        # more than the diagonal of K where linear functions fade: the rest is noise
+        # k(x, x) exceeds the diagonal of K if linear functions fade: the rest is noise
         noise = formula.diag(rows) - K.diagonal(0, 1, 2)
         K = K + np.maximum(noise, 0)[..., None] * np.eye(len(rows))
         values, vectors = np.linalg.eigh(K)
@@ -228,16 +224,15 @@ class Kernel(Parameters, nn.Module):
         return max((np.size(getattr(self, name)) for name in names), default=1)
 
     def relevance(self, columns: Columns) -> np.ndarray | None:
-        """Return the weight of each column in units of its spread, [C D]; None if the
-        kernel has no lengthscales.
+        """Return the weight of each column in units of its spread, [C D].
+
+        None if the kernel has no lengthscales.
         """
         return None
 
     def weight(self) -> np.ndarray:
         """Return the weight of this kernel in a sum: its variances, [C] or [1]."""
-        return np.atleast_1d(
-            np.asarray(getattr(self, "variance", 1.0), dtype=np.float64)
-        )
+        return np.array(getattr(self, "variance", 1.0), dtype=np.float64, ndmin=1)
 
     def __add__(self, other: Kernel) -> Kernel:
         return Sum(self, other)
@@ -258,7 +253,7 @@ class _Pair(Kernel):
         self.k2 = k2
 
     def _parts(self) -> list[Kernel]:
-        """Those parts that are kernels of the library, not torch modules of your own."""
+        """Return the parts that are kernels of the library, not modules of your own."""
         return [k for k in (self.k1, self.k2) if isinstance(k, Kernel)]
 
     def bind(self, classes: int, columns: Columns) -> None:
@@ -274,7 +269,7 @@ class _Pair(Kernel):
 
     def formula(self, xp: Any) -> Formula:
         return PairFormula(
-            self.combine, *(formula_of(k, xp) for k in (self.k1, self.k2))
+            self.combine, formula_of(self.k1, xp), formula_of(self.k2, xp)
         )
 
     def full(self, Z: Tensor) -> Tensor:
@@ -291,7 +286,7 @@ class _Pair(Kernel):
         return sum(known) if known else None  # type: ignore[return-value]
 
     def _relevances(self, columns: Columns) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Weight and relevance of those parts that have one."""
+        """Return weight and relevance of the parts that have one."""
         parts = [(k.weight(), k.relevance(columns)) for k in self._parts()]
         return [(weight, part) for weight, part in parts if part is not None]
 
@@ -318,13 +313,16 @@ class Sum(_Pair):
         return f"{self.k1!r} + {self.k2!r}"
 
     def relevance(self, columns: Columns) -> np.ndarray | None:
-        """Root of the mean square of the parts, weighted by variance: slopes of
-        independent functions add in squares.
+        """Return the root of the mean square of the parts, weighted by variance.
+
+        Slopes of independent functions add in squares.
         """
         known = self._relevances(columns)
         total = sum(weight for weight, _ in known)
         square = sum(weight[:, None] * part**2 for weight, part in known)
-        return np.sqrt(square / total[:, None]) if known else None  # type: ignore[index]
+        if not known:
+            return None
+        return np.sqrt(square / total[:, None])  # type: ignore[index]
 
     def weight(self) -> np.ndarray:
         return sum(k.weight() for k in self._parts())  # type: ignore[return-value]
@@ -349,20 +347,18 @@ class Product(_Pair):
     combine = staticmethod(operator.mul)
 
     def __repr__(self) -> str:
+        factors = (self.k1, self.k2)
         return " * ".join(
-            f"({k!r})" if isinstance(k, Sum) else repr(k) for k in (self.k1, self.k2)
+            f"({k!r})" if isinstance(k, Sum) else repr(k) for k in factors
         )
 
     def weight(self) -> np.ndarray:
-        return np.prod(
-            np.broadcast_arrays(*(k.weight() for k in self._parts())), axis=0
-        )
+        weights = (k.weight() for k in self._parts())
+        return math.prod(weights)  # type: ignore[return-value]
 
 
 class CalledFormula(NamedTuple):
-    """A torch module of your own as a formula of tensors, or of arrays in its
-    precision.
-    """
+    """A kernel of your own as a formula of tensors, or of arrays in its precision."""
 
     kernel: Any
 
@@ -379,21 +375,18 @@ class CalledFormula(NamedTuple):
     def _call(self, function: Callable[..., Tensor], *arrays: Array) -> Array:
         if isinstance(arrays[-1], Tensor):
             return function(*arrays)
+        if not isinstance(arrays[-1], np.ndarray):
+            raise BadOption(f"the kernel {type(self.kernel).__name__} has no formula.")
+        held: list[Tensor] = []
         if isinstance(self.kernel, nn.Module):
-            module = self.kernel
-        else:
-            module = nn.Module()
-        held = (*module.parameters(), *module.buffers())
+            held = [*self.kernel.parameters(), *self.kernel.buffers()]
         dtype = next((t.dtype for t in held if t.is_floating_point()), torch.float64)
-        return (
-            function(*(torch.from_numpy(a).to(dtype) for a in arrays)).double().numpy()
-        )
+        tensors = (torch.from_numpy(a).to(dtype) for a in arrays)
+        return function(*tensors).double().numpy()
 
 
 def formula_of(kernel: Any, xp: Any) -> Formula:
-    """Return the formula of any kernel; one that has none of its own is called, with
-    tensors.
-    """
+    """Return the formula of a kernel; without a formula it is called with tensors."""
     kind = type(kernel)
     if isinstance(kernel, Kernel) and mirrors(kind, ("formula", "shape"), CALLS):
         try:

@@ -1,9 +1,9 @@
-"""The formulas of all kernels, each once, for torch tensors, NumPy arrays and values of
-an ONNX graph. Does not load torch.
+"""The formulas of all kernels, for torch tensors, NumPy arrays and ONNX graphs.
 
 A formula is a kernel with its numbers; `prepare` computes what depends on Z alone. A
-leading 1 instead of C: shared by all classes. Training replaces some of them by fused
-operations with derivatives in closed form: `distance`.
+leading 1 instead of C means that all classes share the value. Training replaces some
+formulas by fused operations with derivatives in closed form: see `distance`. This
+module does not load torch.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import Any, NamedTuple, Protocol
 
 from cavity.common.namespaces import Array, namespace
 
-# Cells reach the largest number to this power, in spreads: a sum of their squares stays
-# finite.
+# Cells are at most the largest number to this power, in spreads: a sum of their squares
+# stays finite.
 CELL_POWER = 0.25
-# of rows of a kernel that grows, in spreads: products of a few such kernels stay finite
+# Rows of a kernel that grows are at most this far, in spreads: products of a few such
+# kernels stay finite.
 ROW_REACH = 1e30
 ROW_REACH_SINGLE = 1e5
 Shape = Callable[..., Array]
@@ -36,16 +37,16 @@ class Formula(Protocol):
         """Return k(x, x), [C n]."""
 
 
-# --- shapes: log(k/variance) as a function of the squared scaled distance ----------------------------------
+# --- shapes: log(k/variance) as a function of the squared scaled distance -------------
 
 
 def rbf(xp: Any, d2: Array) -> Array:
-    """Return −½ d², of exp(−½ d²)."""
+    """Return the logarithm of exp(−½ d²)."""
     return -0.5 * d2
 
 
 def matern12(xp: Any, d2: Array) -> Array:
-    """Return −d, of exp(−d)."""
+    """Return the logarithm of exp(−d)."""
     return -xp.sqrt(d2)
 
 
@@ -75,18 +76,19 @@ SHAPES: dict[str, Shape] = dict(
 )
 
 
-# --- distances ---------------------------------------------------------------------------------------------
+# --- distances ------------------------------------------------------------------------
 
 
 class Scale(NamedTuple):
-    """Centre and spread of the columns, and the hyper-parameters of a kernel with
-    lengthscales.
-    """
+    """Units of the columns, and hyper-parameters of a kernel with lengthscales."""
 
     center: Array  # [D]
-    unit: Array  # [D]
-    log_scale: Array  # [C D], of lengthscales in units of the spread
+    unit: Array  # [D], spread
+    log_scale: Array  # [C D], logarithms of lengthscales in units of the spread
     log_variance: Array  # [C]
+
+    def to_units(self, X: Array) -> Array:
+        return to_units(X, self.center, self.unit)
 
 
 def to_units(X: Array, center: Array, unit: Array) -> Array:
@@ -122,12 +124,11 @@ def prepare_points(U: Array, log_scale: Array) -> Points:
     """Prepare points [C M D] in units of the spread."""
     inverse = namespace(U).exp(-2 * log_scale)[:, None]
     weighted = U * inverse
-    return Points(
-        weighted, -0.5 * (U * weighted).sum(-1), inverse, -0.5 * inverse[:, 0]
-    )
+    u2 = -0.5 * (U * weighted).sum(-1)
+    return Points(weighted, u2, inverse, -0.5 * inverse[:, 0])
 
 
-# --- kernels -----------------------------------------------------------------------------------------------
+# --- kernels --------------------------------------------------------------------------
 
 
 class StationaryFormula(NamedTuple):
@@ -139,27 +140,22 @@ class StationaryFormula(NamedTuple):
     logs: tuple[Array, ...] = ()
 
     def prepare(self, Z: Array) -> Points:
-        return prepare_points(
-            to_units(Z, self.scale.center, self.scale.unit), self.scale.log_scale
-        )
+        return prepare_points(self.scale.to_units(Z), self.scale.log_scale)
 
     def cross(self, points: Points, X: Array) -> Array:
-        return self.value(
-            points.half_square_distance(to_units(X, self.scale.center, self.scale.unit))
-        )
+        return self.value(points.half_square_distance(self.scale.to_units(X)))
 
     def value(self, S: Array) -> Array:
         """Return the covariances, given S = −½ d², which is overwritten.
 
-        The RBF takes S as it is: two passes less.
+        The RBF takes S as it is, which saves two passes.
         """
         xp = namespace(S)
-        own = (xp.exp(log)[:, None, None] for log in self.logs)
-        if self.shape is rbf:
-            log_k = S
-        else:
+        log_k = S
+        if self.shape is not rbf:
+            own = (xp.exp(log)[:, None, None] for log in self.logs)
             log_k = self.shape(xp, -2 * S, *own)
-        # the variance as a term of the exponent: onnxruntime may fuse a factor into a
+        # the variance is a term of the exponent: onnxruntime may fuse a factor into a
         # product, in single precision
         log_k += self.scale.log_variance[:, None, None]
         return xp.exp_(log_k)
@@ -169,14 +165,15 @@ class StationaryFormula(NamedTuple):
 
 
 class SpectrumFormula(NamedTuple):
-    r"""Covariances of f with inducing values in the frequency domain: a linear model,
-    f(x) = w·φ(x) with w ~ N(0, I).
+    r"""Covariances of f with inducing values in the frequency domain.
+
+    The model is linear, f(x) = w·φ(x) with w ~ N(0, I).
 
         φ_m(x) = √(2σ²/M) cos(ω_m·x − b_m)        ω_m = z_m/ℓ
 
-    The second half of z repeats the first. There b is π/2, before 0: cosines and sines,
-    so |φ(x)|² = σ². φ(x)·φ(x') approaches k(x, x') as M grows if z is drawn from the
-    spectral density of the kernel for ℓ = 1.
+    The second half of z repeats the first. The first half has b = 0, a cosine, and the
+    second b = π/2, a sine, so |φ(x)|² = σ². As M grows, φ(x)·φ(x') approaches k(x, x')
+    if z is drawn from the spectral density of the kernel for ℓ = 1.
     """
 
     scale: Scale
@@ -198,13 +195,13 @@ class SpectrumFormula(NamedTuple):
 
 
 class LinearFormula(NamedTuple):
-    """σ² g(z) g(x) Σ_d (z_d − o_d)(x_d − o_d)/ℓ_d², with g = 1 unless the functions
-    fade.
+    """σ² g(z) g(x) Σ_d (z_d − o_d)(x_d − o_d)/ℓ_d², where g = 1 if nothing fades.
 
-    If they do, with v = x − o in spreads and R the distance that training rows reach,
+    Otherwise, with v = x − o in spreads and R the distance that training rows reach,
     for x ≠ z,
 
-        g(x) = exp(−(q − 1)²)/√q        q = max(|v|²/R², 1)        k(x, x) = σ² Σ_d v_d²/(q ℓ_d²)
+        g(x) = exp(−(q − 1)²)/√q        q = max(|v|²/R², 1)
+        k(x, x) = σ² Σ_d v_d²/(q ℓ_d²)
 
     The variance beyond R stays what it is at R: there f is independent noise, and the
     linear function is not trusted.
@@ -212,14 +209,16 @@ class LinearFormula(NamedTuple):
 
     scale: Scale
     reach: float = ROW_REACH
-    fade: Array | None = None  # [D 1], 1/R² everywhere; None: functions do not fade
+    fade: Array | None = None  # [D 1], 1/R² everywhere; None if functions do not fade
 
     def to_units(self, X: Array) -> Array:
-        """Return rows in spreads from the centre; those beyond `reach` are moved
-        straight towards it, others keep their bits.
+        """Return rows in spreads from the centre.
+
+        Rows beyond `reach` are moved straight towards it; others keep their bits.
         """
         xp = namespace(X)
-        (center, unit, *_) = self.scale
+        center = self.scale.center
+        unit = self.scale.unit
         V = (X - center) / unit
         if not xp.may_exceed(V, self.reach):
             return V
@@ -235,7 +234,8 @@ class LinearFormula(NamedTuple):
             return V
         xp = namespace(X)
         q = xp.maximum((V * V) @ self.fade, 1.0)
-        return V * (xp.exp(-((q - 1) * (q - 1))) / xp.sqrt(q))
+        over = q - 1
+        return V * (xp.exp(-(over * over)) / xp.sqrt(q))
 
     def log_weight(self) -> Array:
         """Return log(σ²/ℓ²), [C D]."""
@@ -283,9 +283,8 @@ class PairFormula(NamedTuple):
         return self.first.prepare(Z), self.second.prepare(Z)
 
     def cross(self, points: tuple[Any, Any], X: Array) -> Array:
-        return self.combine(
-            self.first.cross(points[0], X), self.second.cross(points[1], X)
-        )
+        first, second = points
+        return self.combine(self.first.cross(first, X), self.second.cross(second, X))
 
     def diag(self, X: Array) -> Array:
         return self.combine(self.first.diag(X), self.second.diag(X))

@@ -1,12 +1,12 @@
-r"""Normal priors on the logarithms of hyper-parameters: independent, or with partial
-pooling across classes.
+r"""Normal priors on the logarithms of hyper-parameters.
 
-The pooled prior of an array [C D] of logarithms, such as the lengthscales, is centred
-at its starting value:
+They are independent, or pooled partially across classes. The pooled prior of an array
+[C D] of logarithms, such as the lengthscales, is centred at its starting value:
 
-    gap_cd = all + class_c + column_d + own_cd,   independent normals with standard deviations (a, k, b, e)
+    gap_cd = all + class_c + column_d + own_cd
 
-Its covariance has the four eigenspaces of a two-way layout: the overall mean, the class
+The four parts are independent normals, with the standard deviations in `Spread`. The
+covariance has the four eigenspaces of a two-way layout: the overall mean, the class
 means and the column means around it, and the remainder. Multiplying by its inverse
 needs only means, not a matrix.
 """
@@ -29,49 +29,45 @@ class Spread(NamedTuple):
 
 
 class PooledBlock(NamedTuple):
-    """An array [rows, columns] within θ with a pooled prior, and the inverse
-    eigenvalues of its covariance.
-    """
+    """An array [rows, columns] within θ that has a pooled prior."""
 
     start: int
     rows: int
     columns: int
-    inverse: Spread
+    inverse: Spread  # inverse eigenvalues of the covariance
 
     def add(self, gap: Tensor, found: Tensor) -> None:
-        """Complete the product of inverse covariance and gap in `found`, which holds
-        `own` times the gap.
+        """Complete the product of inverse covariance and gap in `found`.
+
+        There `found` holds `own` times the gap.
         """
-        of = self.inverse
-        end = self.start + self.rows * self.columns
-        x, into = (
-            t[self.start : end].view(self.rows, self.columns) for t in (gap, found)
-        )
-        of_class = x.mean(1, keepdim=True)
-        of_column = x.mean(0, keepdim=True)
-        into.add_(of_class, alpha=of.each_class - of.own)
-        into.add_(of_column, alpha=of.column - of.own)
-        into.add_(of_class.mean(), alpha=of.all - of.each_class - of.column + of.own)
+        part = slice(self.start, self.start + self.rows * self.columns)
+        x = gap[part].view(self.rows, self.columns)
+        into = found[part].view(self.rows, self.columns)
+        by_class = x.mean(1, keepdim=True)
+        by_column = x.mean(0, keepdim=True)
+        total, each_class, column, own = self.inverse
+        into.add_(by_class, alpha=each_class - own)
+        into.add_(by_column, alpha=column - own)
+        into.add_(by_class.mean(), alpha=total - each_class - column + own)
 
 
 def pool(start: int, shape: tuple[int, ...], spread: Spread) -> PooledBlock:
-    """Return the pool of an array of this shape, [C] or [C D], that begins at `start`."""
-    (C, D, *_) = (*shape, 1, 1)
+    """Return the pool of an array, [C] or [C D], that begins at `start`."""
+    C, D, *_ = (*shape, 1, 1)
     own = spread.own**2
-    of_class = D * spread.each_class**2 + own
-    of_column = C * spread.column**2 + own
-    of_all = C * D * spread.all**2 + D * spread.each_class**2 + of_column
-    return PooledBlock(
-        start, C, D, Spread(1 / of_all, 1 / of_class, 1 / of_column, 1 / own)
-    )
+    each_class = D * spread.each_class**2 + own
+    column = C * spread.column**2 + own
+    total = C * D * spread.all**2 + D * spread.each_class**2 + column
+    inverse = Spread(1 / total, 1 / each_class, 1 / column, 1 / own)
+    return PooledBlock(start, C, D, inverse)
 
 
 class HyperPrior(NamedTuple):
-    """Normals on the logs of kernel parameters and noise, centred where the run starts."""
+    """Normals on the logs of kernel parameters and noise, centred at the start."""
 
     mean: Tensor  # [P]
-    # [P], 0 without a prior; for a pooled entry, that of its own part
-    precision: Tensor
+    precision: Tensor  # [P], 0 without a prior; of the own part if pooled
     pools: tuple[PooledBlock, ...] = ()
 
     def gradient(self, theta: Tensor) -> Tensor:
@@ -85,23 +81,21 @@ class HyperPrior(NamedTuple):
         return found
 
     def root_covariance(self, without: float) -> HyperPrior:
-        """Return the symmetric root of the covariance in place of its inverse; entries
-        without a prior have sd `without`.
+        """Return the symmetric root of the covariance in place of its inverse.
+
+        Entries without a prior have standard deviation `without`.
         """
-        sd = torch.where(
-            self.precision > 0, self.precision.clamp_min(1e-300).rsqrt(), without
-        )
-        pools = (
-            each._replace(inverse=Spread(*(x**-0.5 for x in each.inverse)))
-            for each in self.pools
-        )
+        sd = self.precision.clamp_min(1e-300).rsqrt()
+        pools = []
+        for block in self.pools:
+            root = Spread(*(x**-0.5 for x in block.inverse))
+            pools.append(block._replace(inverse=root))
+        sd = torch.where(self.precision > 0, sd, without)
         return HyperPrior(self.mean, sd, tuple(pools))
 
     def log_density(self, theta: Tensor, gradient: Tensor) -> Tensor:
-        """Return the log density up to a constant, from the gradient at the same point."""
+        """Return the log density up to a constant, given the gradient at theta."""
         return 0.5 * gradient.dot(theta - self.mean)
 
     def to(self, device: torch.device) -> HyperPrior:
-        return self._replace(
-            mean=self.mean.to(device), precision=self.precision.to(device)
-        )
+        return HyperPrior(self.mean.to(device), self.precision.to(device), self.pools)

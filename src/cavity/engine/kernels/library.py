@@ -1,4 +1,5 @@
 """The registry with every kernel of the library in it."""
 
-from cavity.engine.kernels import linear, stationary  # noqa: F401  each registers its classes
+# each module registers its classes
+from cavity.engine.kernels import linear, stationary  # noqa: F401
 from cavity.engine.kernels.base import KERNELS as KERNELS

@@ -16,8 +16,9 @@ from cavity.engine.kernels.scaled import ROW_REACH, Given, Scaled
 
 @KERNELS.register
 class Linear(Scaled):
-    """Linear functions: k(x, x') = variance · Σ_d (x_d − o_d)(x'_d −
-    o_d)/lengthscale_d², with o the centre of the columns.
+    """Linear functions around the centre o of the columns.
+
+        k(x, x') = variance · Σ_d (x_d − o_d)(x'_d − o_d)/lengthscale_d²
 
     Add `Constant()` for a free intercept. A row further from the centre than 1e30
     spreads (1e5 in float32) counts as being at that distance in the same direction, so
@@ -31,9 +32,9 @@ class Linear(Scaled):
     variance : scalar or (C,)
         Prior variance of the latent functions, one for all or one per class.
     fades : bool, default=False
-        True: the functions fade to zero beyond the training rows, and their variance
+        Whether the functions fade to zero beyond the training rows. Their variance
         stays, so that the model does not claim to know what a straight line would say
-        there. The kernel that `method="auto"` takes fades.
+        there. The kernel of `method="auto"` fades.
 
     Examples
     --------
@@ -42,7 +43,8 @@ class Linear(Scaled):
     Linear(lengthscale=None, variance=1.0, fades=False) + Constant(variance=1.0)
     """
 
-    square_reach: Tensor  # [], of training rows in spreads, if the functions fade
+    # [], squared distance that training rows reach, in spreads, if functions fade
+    square_reach: Tensor
 
     def __init__(
         self, lengthscale: Given = None, variance: Given = 1.0, fades: bool = False
@@ -53,14 +55,13 @@ class Linear(Scaled):
     def bind(self, classes: int, columns: Columns) -> None:
         super().bind(classes, columns)
         if self.fades:
-            self.register_buffer(
-                "square_reach", torch.tensor(columns.square_reach, dtype=torch.float64)
-            )
+            reach = torch.tensor(columns.square_reach, dtype=torch.float64)
+            self.register_buffer("square_reach", reach)
 
     def usual(self, columns: Columns) -> float:
-        return math.sqrt(
-            len(columns.spread) if columns.group is None else columns.group.max() + 1
-        )
+        if columns.group is None:
+            return math.sqrt(len(columns.spread))
+        return math.sqrt(columns.group.max() + 1)
 
     def formula(self, xp: Any) -> LinearFormula:
         fade = None

@@ -24,8 +24,9 @@ class Projection(NamedTuple):
 
     @property
     def r(self) -> Tensor:
-        """Residual variance [C B], noise included; clamped at 0, since rounding can
-        give −1e-16 at an inducing point.
+        """Residual variance [C B], noise included.
+
+        It is clamped at 0: rounding can give −1e-16 at an inducing point.
         """
         return (self.variance - column_sum(self.a.square())).clamp_min(0)
 
@@ -34,7 +35,7 @@ class Prior(nn.Module):
     """The hyper-parameters: kernel, inducing inputs, latent noise.
 
     Optimisers step inducing inputs in units of each column's spread, and the logarithm
-    of the noise. What classes share has a leading axis of 1 instead of C.
+    of the noise. Values that classes share have a leading axis of 1 instead of C.
     """
 
     center: Tensor
@@ -70,16 +71,16 @@ class Prior(nn.Module):
 
     @property
     def learnt(self) -> list[str]:
-        """What is learnt, of "kernel", "noise" and "inducing"."""
-        kernel = isinstance(self.kernel, nn.Module) and any(
-            p.requires_grad for p in self.kernel.parameters()
-        )
-        each = {
-            "kernel": kernel,
-            "noise": self.learn_noise,
-            "inducing": self.learn_inducing,
-        }
-        return [name for name, is_learnt in each.items() if is_learnt]
+        """The names of what is learnt: "kernel", "noise", "inducing"."""
+        names = []
+        known = self.kernel.parameters() if isinstance(self.kernel, nn.Module) else ()
+        if any(p.requires_grad for p in known):
+            names.append("kernel")
+        if self.learn_noise:
+            names.append("noise")
+        if self.learn_inducing:
+            names.append("inducing")
+        return names
 
     @property
     def size(self) -> int:
@@ -89,10 +90,9 @@ class Prior(nn.Module):
     @property
     def Z(self) -> Tensor:
         """Inducing inputs [C M D] (or [1 M D]) in the user's units."""
-        Z = self.inducing
         if self.learn_inducing:
-            return torch.addcmul(self.center, self.spread, Z)
-        return Z
+            return torch.addcmul(self.center, self.spread, self.inducing)
+        return self.inducing
 
     @property
     def noise(self) -> Tensor:
@@ -102,25 +102,22 @@ class Prior(nn.Module):
         return self.fixed_noise
 
     def factor(self, jitter: Tensor) -> Factor:
-        """Return L = chol(k(Z, Z) + jitter); the jitter is relative to the amplitude."""
+        """Return L = chol(k(Z, Z) + jitter), the jitter relative to the amplitude."""
         K = self.kernel.full(self.Z)
         lower, failed = jittered_cholesky(K, jitter)
         return Factor(lower.to(K.dtype), failed)
 
     def project(self, X: Tensor, jitter: Tensor) -> Projection:
-        r"""Project rows: a = L⁻¹ k(Z, x),    r = k(x, x) + s − |a|².        [METHOD 2]"""
+        """Project rows: a = L⁻¹ k(Z, x),  r = k(x, x) + s − |a|². [METHOD 2]"""
         Z = self.Z
         a, failed = whiten(self.kernel.full(Z), self.kernel.cross(Z, X), jitter)
         return self._projection(a, X, failed)
 
     def formula(self, xp: Any) -> Formula:
-        """Return the covariances of f with the inducing values, with their numbers;
-        `xp` as for `Kernel.formula`.
-        """
+        """Return the covariances of f with the inducing values, as numbers of `xp`."""
         return formula_of(self.kernel, xp)
 
     def _projection(self, a: Tensor, X: Tensor, failed: Tensor) -> Projection:
+        C = self.n_latent
         variance = self.kernel.diag(X) + self.noise[:, None]
-        return Projection(
-            a.expand(self.n_latent, -1, -1), variance.expand(self.n_latent, -1), failed
-        )
+        return Projection(a.expand(C, -1, -1), variance.expand(C, -1), failed)

@@ -24,8 +24,9 @@ Given = Any
 
 
 class Scaled(Kernel):
-    """Base class: lengthscales are stepped as logarithms in units of each column's
-    spread, variances as logarithms.
+    """Base class of kernels with lengthscales and a variance.
+
+    Both are stepped as logarithms, lengthscales in units of each column's spread.
 
     Parameters
     ----------
@@ -39,8 +40,7 @@ class Scaled(Kernel):
     unit: Tensor
     center: Tensor
     log_variance: nn.Parameter  # [C] or [1]
-    # [D], number of each column's lengthscale, if columns share some
-    group: Tensor | None
+    group: Tensor | None  # [D], number of each column's lengthscale, if some are shared
 
     def __init__(self, lengthscale: Given = None, variance: Given = 1.0) -> None:
         super().__init__()
@@ -58,15 +58,14 @@ class Scaled(Kernel):
         else:
             value = np.asarray(self.lengthscale)
         per_column = bool(np.ndim(value)) and np.shape(value)[-1] == len(unit)
-        # also for constant columns, which new rows may not be
+        group = columns.group
         given = per_column and self.lengthscale is not None
-        group = None
-        if not (given and columns.constant is not None):
-            group = columns.group
-        if group is None:
-            first: Any = slice(None)
-        else:
-            first = np.unique(group, return_index=True)[1]
+        if given and columns.constant is not None:
+            # constant columns, which new rows may not be, have the given ones, too
+            group = None
+        first: Any = slice(None)
+        if group is not None:
+            _, first = np.unique(group, return_index=True)
         if per_column:
             value = value[..., first]
         own = unit[first]
@@ -94,21 +93,17 @@ class Scaled(Kernel):
         return self.log_lengthscale[:, self.group]
 
     def _scale(self, xp: Any) -> Scale:
-        return Scale(
-            *(
-                xp.array(t)
-                for t in (self.center, self.unit, self.log_scale, self.log_variance)
-            )
-        )
+        values = (self.center, self.unit, self.log_scale, self.log_variance)
+        return Scale(*map(xp.array, values))
 
     def to_units(self, X: Tensor) -> Tensor:
-        """Centre the columns of rows or points [...
+        """Centre the columns of rows or points [... D], and divide by their spread.
 
-        D] and divide them by their spread; cells too far away are limited.
+        Cells too far away are limited.
         """
         if X.shape[-1] != len(self.unit):
             raise BadOption(
-                f"this kernel was made for {len(self.unit)} columns and was given "
+                f"this kernel was made for {len(self.unit)} columns, but was given "
                 f"{X.shape[-1]}."
             )
         return formulas.to_units(X, self.center, self.unit)

@@ -1,5 +1,7 @@
-"""Inducing values in the frequency domain, a sparse spectrum: a linear model of random
-cosines and sines. [thesis 7.1; Lázaro-Gredilla et al. 2010]
+"""Inducing values in the frequency domain: a sparse spectrum.
+
+The model is linear in random cosines and sines. [thesis 7.1; Lázaro-Gredilla et al.
+2010]
 """
 
 from __future__ import annotations
@@ -29,8 +31,10 @@ def spectral_degrees(kind: type) -> float | None:
 def draw_frequencies(
     kernel: Any, M: int, C: int, D: int, rng: np.random.Generator
 ) -> Floats:
-    """Draw the frequencies of M features, [C M D], from the kernel's spectral density:
-    M/2 of cosines, then the same of sines, in units of 1/lengthscale.
+    """Draw the frequencies of M features, [C M D], from the kernel's spectral density.
+
+    These are M/2 frequencies of cosines, then the same of sines, in units of
+    1/lengthscale.
     """
     degrees = spectral_degrees(RBF if kernel is None else type(kernel))
     if degrees is None:
@@ -65,13 +69,13 @@ class Spectrum(Prior):
     def factor(self, jitter: Tensor) -> Factor:
         """Return L = I: the weights are white already."""
         eye = torch.eye(self.size, dtype=self.Z.dtype, device=self.Z.device)
-        return Factor(eye[None], self._sure())
+        return Factor(eye[None], self._no_failure())
 
     def project(self, X: Tensor, jitter: Tensor) -> Projection:
         """Project rows: a = φ(x)."""
         formula = self.formula(TORCH)
         a = formula.cross(formula.prepare(self.Z), X)
-        return self._projection(a, X, self._sure())
+        return self._projection(a, X, self._no_failure())
 
-    def _sure(self) -> Tensor:
+    def _no_failure(self) -> Tensor:
         return torch.zeros((), dtype=torch.bool, device=self.Z.device)

@@ -20,11 +20,12 @@ from cavity.engine.kernels.scaled import Given, Scaled
 
 
 class Stationary(Scaled):
-    """Base class of stationary kernels: k(x, x') = variance · shape(d²),   d² = Σ_d
-    ((x_d − x'_d)/lengthscale_d)².
+    """Base class of stationary kernels.
+
+        k(x, x') = variance · shape(d²)        d² = Σ_d ((x_d − x'_d)/lengthscale_d)²
 
     A subclass writes `shape`, for torch, NumPy and ONNX alike. `own` names
-    hyper-parameters that it takes beside d². The other parameters are those of `RBF`.
+    hyper-parameters that it takes beside d². The other parameters are as for `RBF`.
 
     Examples
     --------
@@ -37,8 +38,8 @@ class Stationary(Scaled):
     Cauchy(lengthscale=2.0, variance=1.0)
     """
 
-    # degrees of freedom of the frequencies for a lengthscale of 1, which follow Student's
-    # t; None: not known, also for a subclass, which may have another shape
+    # Frequencies for a lengthscale of 1 follow Student's t with these degrees of
+    # freedom. None: not known. Not inherited: a subclass may have another shape.
     spectral_degrees: ClassVar[float | None] = None
 
     def usual(self, columns: Columns) -> float:
@@ -46,12 +47,11 @@ class Stationary(Scaled):
 
     @staticmethod
     def shape(xp: Any, d2: Any, *own: Any) -> Any:
-        """Return log(k / variance), element by element, of squared scaled distances d²
-        of any shape.
+        """Return log(k / variance), element by element, of squared scaled distances d².
 
-        `xp` has the functions of the array's kind: `exp`, `log1p`, `sqrt`, `abs`,
-        `tanh`, `maximum`, `minimum`. `own` are the values of the hyper-parameters
-        `own`, [C 1 1].
+        They have any shape. `xp` has the functions of the array's kind: `exp`, `log1p`,
+        `sqrt`, `abs`, `tanh`, `maximum`, `minimum`. `own` are the values of the
+        hyper-parameters `own`, [C 1 1].
         """
         raise NotImplementedError
 
@@ -60,20 +60,19 @@ class Stationary(Scaled):
         return StationaryFormula(self.shape, self._scale(xp), logs)
 
     def full(self, Z: Tensor) -> Tensor:
-        return self._value(half_square_distance(self.to_units(Z), None, self.log_scale))
+        return self._covariance(self.to_units(Z), None)
 
     def cross(self, Z: Tensor, X: Tensor) -> Tensor:
-        return self._value(
-            half_square_distance(self.to_units(Z), self.to_units(X), self.log_scale)
-        )
+        return self._covariance(self.to_units(Z), self.to_units(X))
 
-    def _value(self, S: Tensor) -> Tensor:
+    def _covariance(self, U: Tensor, V: Tensor | None) -> Tensor:
+        S = half_square_distance(U, V, self.log_scale)
         return self.formula(TORCH).value(S)
 
 
 @KERNELS.register
 class RBF(Stationary):
-    """The radial basis function (squared exponential), exp(−½ d²): infinitely smooth.
+    """Radial basis function (squared exponential), exp(−½ d²): infinitely smooth.
 
     Parameters
     ----------
@@ -123,10 +122,9 @@ class Matern52(Stationary):
 
 @KERNELS.register
 class RationalQuadratic(Stationary):
-    """Rational quadratic, (1 + d²/(2α))^(−α): a scale mixture of RBF kernels; α → ∞ is
-    the RBF.
+    """Rational quadratic, (1 + d²/(2α))^(−α): a scale mixture of RBF kernels.
 
-    The other parameters are those of `RBF`.
+    The limit α → ∞ is the RBF. The other parameters are those of `RBF`.
 
     Parameters
     ----------

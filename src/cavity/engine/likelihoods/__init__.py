@@ -1,5 +1,6 @@
-"""Likelihoods: moments for the engine, probabilities for prediction, and one registry
-of all of them.
+"""Likelihoods and their registry.
+
+They give moments to the engine and probabilities to prediction.
 """
 
 from __future__ import annotations

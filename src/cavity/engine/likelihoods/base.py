@@ -1,5 +1,6 @@
-"""The base class of likelihoods: everything that the engine, prediction, model files
-and ONNX export ask of one.
+"""The base class of likelihoods.
+
+It has everything that the engine, prediction, model files and ONNX export need.
 """
 
 from __future__ import annotations
@@ -7,6 +8,7 @@ from __future__ import annotations
 import copy
 from typing import ClassVar, NamedTuple, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -23,7 +25,8 @@ class Latents(NamedTuple):
     Attributes
     ----------
     mean, var, residual : Tensor
-        Means, variances, and the part of these that does not come from w, each [B S].
+        Means, variances, and the part of the variances that does not come from w, each
+        [B S].
     """
 
     mean: Tensor
@@ -32,8 +35,7 @@ class Latents(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Logarithm of a factor's normaliser, or average of its logarithm, and the
-    derivatives at each site.
+    """Log normaliser of a factor, or average of its logarithm, and derivatives.
 
     Attributes
     ----------
@@ -70,7 +72,7 @@ class Likelihood(Parameters):
     bounds : bool
         Whether `average` is a lower bound of E log φ, or equal to it.
     sums_to_one : bool
-        Whether φ is a probability of the label: summed over all labels it is 1, also if
+        Whether φ is a probability of the label: its sum over all labels is 1, even if
         f has a residual.
     linear : bool
         Whether the sites do not depend on q, so that one sweep finds them.
@@ -80,8 +82,8 @@ class Likelihood(Parameters):
     n_classes : int or None
         Number of classes; None until `bind`.
     parameters, log_parameters : tuple of torch.nn.Parameter
-        What is learnt; those that are logarithms get the same weak prior as the
-        logarithms of a kernel.
+        What is learnt. Logarithms get the same weak prior as the logarithms of a
+        kernel.
 
     Examples
     --------
@@ -110,7 +112,7 @@ class Likelihood(Parameters):
     tempers: ClassVar[bool] = True
 
     n_classes: int | None = None
-    # current share of random labels; None if there is no such share
+    # current share of random labels; None if the likelihood has none
     epsilon: float | None = None
     parameters: tuple[nn.Parameter, ...] = ()
     log_parameters: tuple[nn.Parameter, ...] = ()
@@ -121,10 +123,10 @@ class Likelihood(Parameters):
         return 1 if self.two_classes else self._classes()
 
     def bind(self, n_classes: int) -> Likelihood:
-        """Return a copy for this number of classes, which the engine works with and
-        fitting changes.
+        """Return a copy for this number of classes.
 
-        A likelihood for many classes may return another one for two.
+        The engine works with the copy, and fitting changes it. A likelihood for many
+        classes may return another one for two.
         """
         self._check_classes(n_classes)
         if not self.two_classes and n_classes == 2:
@@ -140,64 +142,66 @@ class Likelihood(Parameters):
         """
 
     def sites(self, y: Tensor) -> Tensor:
-        """Return the number of the latent function on which each site sits, [B S],
-        given labels 0 to C − 1, [B].
+        """Return the latent function on which each site sits, [B S].
 
-        The default is one site on the only latent function for two classes, otherwise
-        one site per class.
+        Labels `y` are 0 to C − 1, [B]. The default is one site on the only latent
+        function for two classes, otherwise one site per class.
         """
         if self.two_classes:
             return torch.zeros(len(y), 1, dtype=torch.long, device=y.device)
         return torch.arange(self._classes(), device=y.device).expand(len(y), -1)
 
     def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
-        """Return the logarithm of the normaliser of φ^e under the marginals f [B S],
-        and its derivatives.
+        """Return the log normaliser of φ^e, and its derivatives.
 
-        Labels `y` are 0 to C − 1, [B]. The exponent e is [B], or None for 1; it is
-        never given if `tempers` is False.
+        Marginals `f` are [B S], labels `y` are 0 to C − 1, [B]. The exponent e is [B],
+        or None for 1; it is never given if `tempers` is False.
         """
         raise BadOption(
             f"{type(self).__name__} has no closed normaliser: use VI(likelihood=...)."
         )
 
     def average(self, f: Latents, y: Tensor) -> Moments:
-        """Return E log φ under the marginals f [B S] for labels y [B], and its
-        derivatives, for variational inference.
+        """Return E log φ, and its derivatives, for variational inference.
+
+        Marginals `f` are [B S], labels `y` are [B].
         """
         raise BadOption(
             f"{type(self).__name__} has no average of its logarithm: use method='ep'."
         )
 
     def third(self, mean: Tensor, y: Tensor) -> Tensor:
-        """Return ∂³ log p/∂f³ at latent values [B S], for Laplace's method with learnt
-        hyper-parameters, [B S].
+        """Return ∂³ log p/∂f³ at latent values [B S], [B S].
+
+        Laplace's method needs it to learn hyper-parameters.
         """
         raise BadOption(
             f"{type(self).__name__} has no third derivative, which Laplace's method "
-            f"needs."
+            "needs."
         )
 
     def log_probability(self, mean: Array, var: Array) -> Array:
-        """Return normalised log class probabilities [n C] under marginals of f at new
-        rows, [n C], or [n 1] for two classes.
+        """Return normalised log class probabilities at new rows, [n C].
 
-        The default is `moments` for each label in turn, normalised, which ONNX graphs
-        cannot express. Write it with the functions of
-        `cavity.common.namespaces.namespace(mean)`, and it works for torch, NumPy and
-        ONNX alike.
+        Marginals of f are [n C], or [n 1] for two classes. The default is `moments` for
+        each label in turn, normalised, which ONNX graphs cannot express. Write it with
+        the functions of `cavity.common.namespaces.namespace(mean)`, and it works for
+        torch, NumPy and ONNX alike.
         """
-        if not isinstance(mean, Tensor):
+        if not isinstance(mean, Tensor | np.ndarray):
+            raise BadOption(
+                f"the likelihood {type(self).__name__} has no log_probability(mean, var) "
+                "for other arrays than those of torch and NumPy."
+            )
+        if isinstance(mean, np.ndarray):
             return in_torch(self.log_probability, mean, var)
         columns = []
         for label in range(self._classes()):
             y = torch.full((len(mean),), label, device=mean.device)
             at = self.sites(y)
-            f = Latents(
-                mean.gather(1, at),
-                var.gather(1, at),
-                torch.zeros_like(var).gather(1, at),
-            )
+            m = mean.gather(1, at)
+            v = var.gather(1, at)
+            f = Latents(m, v, torch.zeros_like(v))
             columns.append(self.moments(f, y, None).value)
         return torch.stack(columns, 1).log_softmax(1)
 
@@ -209,52 +213,47 @@ class Likelihood(Parameters):
         """
         raise BadOption(
             f"{type(self).__name__} has no split of its entropy: give it a method "
-            f"uncertainty(mean, var, noise)."
+            "uncertainty(mean, var, noise)."
         )
 
     def to(self, device: torch.device, dtype: torch.dtype | None = None) -> Self:
-        """Move the parameters in place, and return the likelihood itself; `dtype` None
-        keeps their type.
+        """Move the parameters in place, and return the likelihood itself.
+
+        They keep their type if `dtype` is None.
         """
         for parameter in self._stored().values():
             parameter.data = parameter.data.to(device, dtype)
         return self
 
     def state(self) -> dict[str, Tensor]:
-        """Return the learnt values for a model file: copies of `parameters`, by number
-        unless a subclass names them.
+        """Return the learnt values for a model file.
+
+        They are copies of `parameters`, by number unless a subclass names them.
         """
-        return {
-            name: parameter.detach().clone()
-            for name, parameter in self._stored().items()
-        }
+        stored = self._stored().items()
+        return {name: parameter.detach().clone() for name, parameter in stored}
 
     def load_state(
         self, state: dict[str, Tensor], dtype: torch.dtype | None = None
     ) -> None:
         """Take over values that `state` returned, as read from a file.
 
-        Learnt values must have this type; None: any float.
-
+        Learnt values must have the type `dtype`, or any float type if it is None.
         Raises BadFile if a value is missing, unknown, or has the wrong shape or type.
         """
         own = self._stored()
         if set(state) != set(own):
             raise BadFile(
                 f"the likelihood {type(self).__name__} has the values {sorted(own)}, "
-                f"and the file has {sorted(state)!s:.200}."
+                f"but the file has {sorted(state)!s:.200}."
             )
         for name, parameter in own.items():
             value = state[name]
-            shape = tuple(parameter.shape)
-            if (
-                value.shape != shape
-                or dtype not in (None, value.dtype)
-                or not value.is_floating_point()
-            ):
+            typed = value.is_floating_point() and dtype in (None, value.dtype)
+            if value.shape != parameter.shape or not typed:
                 raise BadFile(
                     f"factor.{name:.100} has shape {tuple(value.shape)} and type "
-                    f"{value.dtype}; expected {shape}, "
+                    f"{value.dtype}; expected {tuple(parameter.shape)}, "
                     f"{dtype or 'a floating-point type'}."
                 )
             parameter.data = value.clone()
@@ -267,20 +266,20 @@ class Likelihood(Parameters):
         kind = type(self).__name__
         if self.two_classes and n_classes != 2:
             raise BadOption(
-                f"{kind} is a likelihood for two classes, and y has {n_classes}: use "
-                f"another."
+                f"{kind} is a likelihood for two classes, but y has {n_classes}: use "
+                "another."
             )
         if self.n_classes not in (None, n_classes):
             raise BadOption(
-                f"{kind} was made for {self.n_classes} classes, and y has {n_classes}: "
-                f"leave n_classes out."
+                f"{kind} was made for {self.n_classes} classes, but y has {n_classes}: "
+                "leave n_classes out."
             )
 
     def _for_two_classes(self) -> Likelihood:
         raise BadOption(
-            f"{type(self).__name__} has one latent function per class, and two classes "
-            f"share one: override bind(n_classes) "
-            "to return a likelihood with two_classes = True for them."
+            f"{type(self).__name__} has one latent function per class, but two classes "
+            "share one: override bind(n_classes) to return a likelihood with "
+            "two_classes = True for them."
         )
 
     def _classes(self) -> int:
@@ -288,8 +287,8 @@ class Likelihood(Parameters):
             return 2
         if self.n_classes is None:
             raise BadOption(
-                f"{type(self).__name__} does not know the number of classes: call "
-                f"bind()."
+                f"{type(self).__name__} does not know the number of classes: "
+                "call bind()."
             )
         return self.n_classes
 

@@ -1,5 +1,6 @@
-"""The Gaussian likelihood of regression: everything in closed form, with sites that do
-not depend on q. [METHOD 4]
+"""The Gaussian likelihood of regression, in closed form. [METHOD 4]
+
+Its sites do not depend on q.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from cavity.errors import BadOption
 
 @LIKELIHOODS.register
 class Gaussian(Likelihood):
-    r"""Gaussian noise, y = f + N(0, σ²), with one latent function and one site per row,
-    for regression.
+    r"""Gaussian noise for regression, y = f + N(0, σ²).
 
-    `moments` gives the sites of FITC, τ = 1/(σ² + r), and exact regression if Z = X.
+    There is one latent function, and one site per row. `moments` gives the sites of
+    FITC, τ = 1/(σ² + r), and exact regression if Z = X.
     `average` gives those of the variational bound, τ = 1/σ².
 
     Parameters
@@ -70,15 +71,16 @@ class Gaussian(Likelihood):
         self.log_noise = nn.Parameter(torch.tensor([value], dtype=torch.float64).log())
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the constructor's arguments as given; the learnt noise is in `noise`
-        and in `state`.
+        """Return the constructor's arguments as given.
+
+        The learnt noise is in `noise` and in `state`.
         """
         return super().get_params(deep) | {"noise": self._given}
 
     def bind(self, n_classes: int) -> Likelihood:
         raise BadOption(
             f"{type(self).__name__} is a likelihood for regression: use it with "
-            f"GPRegressor."
+            "GPRegressor."
         )
 
     def sites(self, y: Tensor) -> Tensor:
@@ -86,7 +88,7 @@ class Gaussian(Likelihood):
 
     @property
     def outcome(self) -> NoisyTarget:
-        """What it predicts."""
+        """A target with the current noise."""
         return NoisyTarget(find_noise(self.log_noise.detach()))
 
     def _stored(self) -> dict[str, nn.Parameter]:
@@ -101,32 +103,26 @@ class Gaussian(Likelihood):
         )
 
     def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
-        r"""With φ(t) = N(y; t, S) and S = σ² + r:  φ^e = c N(y; t, S/e),  log Z = log c
-        + log N(y; m, v + S/e).
+        r"""Return log Z and its derivatives, with φ(t) = N(y; t, S) and S = σ² + r.
+
+        φ^e = c N(y; t, S/e)        log Z = log c + log N(y; m, v + S/e)
         """
         noise = self.noise.to(f.var.device)
-        if exponent is None:
-            e = torch.ones_like(f.mean)
-        else:
+        e = torch.ones_like(f.mean)
+        if exponent is not None:
             e = exponent[:, None]
+        S = noise + f.residual
         if self.projected:
             S = noise.expand_as(f.residual)
-        else:
-            S = noise + f.residual
         total = f.var - f.residual + S / e
         off = y[:, None] - f.mean
         log_c = 0.5 * ((1 - e) * (2 * math.pi * S).log() - e.log())
         value = log_c - 0.5 * (off.square() / total + (2 * math.pi * total).log())
         dv = 0.5 * (off.square() / total - 1) / total
         in_S = dv / e + 0.5 * (1 - e) / S
-        own = in_S * noise if self.parameters else None
-        return Moments(
-            value[:, 0],
-            off / total,
-            dv,
-            torch.zeros_like(dv) if self.projected else in_S,
-            own,
-        )
+        own = in_S * noise if self.learn else None
+        dr = torch.zeros_like(dv) if self.projected else in_S
+        return Moments(value[:, 0], off / total, dv, dr, own)
 
     def average(self, f: Latents, y: Tensor) -> Moments:
         r"""E log N(y; f, σ²) = −½ log 2πσ² − ½ ((y − m)² + v)/σ²."""
@@ -135,21 +131,15 @@ class Gaussian(Likelihood):
         misfit = (off.square() + f.var) / noise
         dv = torch.full_like(f.var, -0.5) / noise
         value = -0.5 * ((2 * math.pi * noise).log() + misfit)
-        return Moments(
-            value[:, 0],
-            off / noise,
-            dv,
-            dv,
-            0.5 * (misfit - 1) if self.parameters else None,
-        )
+        own = 0.5 * (misfit - 1) if self.learn else None
+        return Moments(value[:, 0], off / noise, dv, dv, own)
 
 
 @LIKELIHOODS.register
 class Committee(Gaussian):
-    """Gaussian noise for a committee: each member has a latent function, and y is [B
-    2], member and target of each row.
+    """Gaussian noise for a committee, whose members have one latent function each.
 
-    Its parameters are those of `Gaussian`.
+    y is [B 2], member and target of each row. The parameters are those of `Gaussian`.
     """
 
     def sites(self, y: Tensor) -> Tensor:

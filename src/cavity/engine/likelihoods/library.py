@@ -1,6 +1,7 @@
 """The registry with every likelihood of the library in it."""
 
-from cavity.engine.likelihoods import (  # noqa: F401  each registers its classes
+# each module registers its classes
+from cavity.engine.likelihoods import (  # noqa: F401
     gaussian,
     logistic_bounds,
     probit,

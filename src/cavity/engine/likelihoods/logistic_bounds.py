@@ -1,8 +1,8 @@
-"""Parabolas in place of log σ(±f), for variational inference with two classes.
-[review 2.3; METHOD 9]
+"""Parabolas in place of log σ(±f), for two classes. [review 2.3; METHOD 9]
 
-A parabola that touches log σ(±f) at ξ has an average in closed form, and so has the
-best q. A step of the natural gradient of length one is that q; the next one moves ξ.
+They are for variational inference. A parabola that touches log σ(±f) at ξ has an
+average in closed form, and so has the best q. A natural-gradient step of length one
+reaches that q; the next step moves ξ.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from cavity.engine.likelihoods.base import LIKELIHOODS, Latents, Moments
 from cavity.engine.likelihoods.probit import signs
 from cavity.engine.likelihoods.softmax import Logistic
 
-SMALL = 1e-3  # |ξ| below which λ is taken from its series, right to 1e-15
+SMALL = 1e-3  # |ξ| below which the series of λ is used, exact to 1e-15
 
 
 @LIKELIHOODS.register
 class Jaakkola(Logistic):
     r"""The logistic likelihood with Jaakkola and Jordan's bound. [review 2.3.1]
 
-    For two classes. A parabola that lies below log σ and touches it at ±ξ:
+    It is for two classes. A parabola lies below log σ and touches it at ±ξ:
 
         log σ(x) ≥ log σ(ξ) + (x − ξ)/2 − λ(ξ)(x² − ξ²)      λ(ξ) = tanh(ξ/2)/(4ξ)
 
-    Under x ~ N(±m, V) its average is highest at ξ² = m² + V. There
+    Its average under x ~ N(±m, V) is largest at ξ² = m² + V:
 
         E = log σ(ξ) + (±m − ξ)/2      ∂E/∂m = ±½ − 2λm      ∂E/∂V = −λ
 
@@ -51,7 +51,7 @@ class Jaakkola(Logistic):
 
 
 def curvature(xi: Tensor) -> Tensor:
-    """λ(ξ) = tanh(ξ/2)/(4ξ), near zero 1/8 − ξ²/96."""
+    """Return λ(ξ) = tanh(ξ/2)/(4ξ), near zero 1/8 − ξ²/96."""
     small = xi.abs() < SMALL
     safe = torch.where(small, 1.0, xi)
     series = 0.125 - xi.square() / 96
@@ -62,13 +62,13 @@ def curvature(xi: Tensor) -> Tensor:
 class Taylor(Logistic):
     r"""The logistic likelihood to second order around ξ = m. [review 2.3.2]
 
-    For two classes.
+    It is for two classes.
 
         E log σ(±f) ≈ log σ(±ξ) + d₁ (m − ξ) + ½ d₂ (V + (m − ξ)²)
         d₁ = ±σ(∓ξ)      d₂ = −σ(ξ) σ(−ξ)
 
-    so the site is τ = −d₂, ν = d₁ + τm. This is not a bound, and the derivatives are
-    those at fixed ξ: ξ = m is not the best ξ of `value`. Its parameters are those of
+    so the site is τ = −d₂, ν = d₁ + τm. This is not a bound. The derivatives are taken
+    at fixed ξ, and ξ = m does not maximise `value`. Its parameters are those of
     `Logistic`.
     """
 

@@ -19,22 +19,21 @@ def log_normal_pdf(z: Tensor) -> Tensor:
 
 
 def hazard(alpha: Tensor) -> Tensor:
-    r"""Return β(α) = φ(α)/Φ(α) = √(2/π) / erfcx(−α/√2), without overflow or
-    cancellation.
+    r"""Return β(α) = φ(α)/Φ(α), without overflow or cancellation.
+
+    β(α) = √(2/π) / erfcx(−α/√2)
     """
     return SQRT_2_OVER_PI / torch.special.erfcx(-SQRT_HALF * alpha)
 
 
 def hazard_slope(alpha: Tensor, beta: Tensor) -> Tensor:
-    r"""Return −β'(α) = β(β+α), which lies in [0, 1]; a series avoids cancellation in
-    the far left tail.
+    r"""Return −β'(α) = β(β+α), which lies in [0, 1].
 
-    β(β+α) ≈ 1 − α⁻² + 6α⁻⁴ − 50α⁻⁶ + 518α⁻⁸        α → −∞
+    A series avoids cancellation in the far left tail:
+
+        β(β+α) ≈ 1 − α⁻² + 6α⁻⁴ − 50α⁻⁶ + 518α⁻⁸        α → −∞
     """
-    if alpha.dtype == torch.float32:
-        far = -10.0
-    else:
-        far = -50.0
+    far = -10.0 if alpha.dtype == torch.float32 else -50.0
     i2 = alpha.clamp(max=far).square().reciprocal()
     series = 1 + i2 * (i2 * (i2 * (i2 * 518 - 50) + 6) - 1)
     return torch.where(alpha < far, series, beta * (beta + alpha)).clamp(0.0, 1.0)

@@ -1,5 +1,6 @@
-"""What the likelihoods of the library predict, from their names and numbers: the
-classes themselves load torch.
+"""What the likelihoods of the library predict, given their names and numbers.
+
+This module does not load torch; the classes themselves do.
 """
 
 from __future__ import annotations
@@ -27,27 +28,25 @@ from cavity.errors import BadOption
 
 
 class LargestWins(NamedTuple):
-    """The class with the largest noisy f wins, or is drawn at random with probability
-    ε.
-    """
+    """The largest noisy f wins, but a share ε of labels is drawn at random."""
 
     n_classes: int
     epsilon: float | None = None  # None: the likelihood has no such share
 
     def log_probability(self, mean: Array, var: Array) -> Array:
-        return with_random_labels(
-            self._log_win(mean, var), self.epsilon or 0.0, self.n_classes
-        )
+        log_p = self._log_win(mean, var)
+        return with_random_labels(log_p, self.epsilon or 0.0, self.n_classes)
 
     def uncertainty(self, mean: Array, var: Array, noise: Array) -> EntropyParts:
         mean, var, noise = map(np.asarray, (mean, var, noise))
-        latent = Latent(
-            mean, var, self._log_win(mean, var + noise), self.epsilon or 0.0
-        )
+        log_p = self._log_win(mean, var + noise)
+        latent = Latent(mean, var, log_p, self.epsilon or 0.0)
         return uncertainty(latent, Largest(noise))
 
     def _log_win(self, mean: Array, var: Array) -> Array:
-        return (log_probit if self.n_classes == 2 else log_largest)(mean, var)
+        if self.n_classes == 2:
+            return log_probit(mean, var)
+        return log_largest(mean, var)
 
 
 class DrawnBySoftmax(NamedTuple):
@@ -75,9 +74,8 @@ class DrawnBySoftmax(NamedTuple):
                 "method='ep', 'rep' or 'laplace', or no noise, "
                 "Training(noise=0, learn=('kernel', 'inducing'))."
             )
-        return uncertainty(
-            Latent(mean, var, self.log_probability(mean, var), 0.0), Softened(noise)
-        )
+        latent = Latent(mean, var, self.log_probability(mean, var), 0.0)
+        return uncertainty(latent, Softened(noise))
 
 
 class NoisyTarget(NamedTuple):
@@ -87,7 +85,7 @@ class NoisyTarget(NamedTuple):
 
 
 class WithOutcome:
-    """A likelihood that predicts what its outcome does."""
+    """A likelihood that predicts as its outcome does."""
 
     outcome: Any
 
@@ -108,10 +106,10 @@ def find_share(log_odds: Any) -> float:
     return 1 / (1 + math.exp(-log_odds[0]))
 
 
+GAUSSIAN = {"noise", "learn", "projected"}
 ROBUST = {"epsilon", "learn"}
-OUTCOMES: dict[
-    str, tuple[Any, bool, set[str]]
-] = {  # whether it is for two classes, and its arguments
+# for each likelihood: its outcome, whether it is for two classes, and its arguments
+OUTCOMES: dict[str, tuple[Any, bool, set[str]]] = {
     "ProbitPairs": (LargestWins, False, set()),
     "BinaryProbit": (LargestWins, True, set()),
     "RobustMax": (LargestWins, False, ROBUST),
@@ -127,8 +125,9 @@ OUTCOMES: dict[
 def make_outcome(
     name: str, arguments: dict[str, Any], state: dict[str, Array], n_classes: int | None
 ) -> LargestWins | DrawnBySoftmax | NoisyTarget | None:
-    """Return the outcome of a likelihood of the library; None for other names, or
-    arguments that its class must check.
+    """Return the outcome of a likelihood of the library.
+
+    None for other names, or for arguments that the class must check.
     """
     predictive = arguments.get("predictive", "quadrature")
     if predictive not in LOGISTIC:
@@ -143,14 +142,10 @@ def make_outcome(
         return None
     given = arguments.keys() - {"n_classes"}
     if n_classes is None:
-        known = name in ("Gaussian", "Committee") and given == {
-            "noise",
-            "learn",
-            "projected",
-        }
-        if not known or state.keys() != {"log_noise"} or not arguments["noise"] > 0:
-            return None
-        return NoisyTarget(find_noise(state["log_noise"]))
+        known = name in ("Gaussian", "Committee") and given == GAUSSIAN
+        if known and state.keys() == {"log_noise"} and arguments["noise"] > 0:
+            return NoisyTarget(find_noise(state["log_noise"]))
+        return None
     if name not in OUTCOMES:
         return None
     outcome, two, needed = OUTCOMES[name]
@@ -158,12 +153,18 @@ def make_outcome(
     if two != (n_classes == 2) or given | (needed - ROBUST) != needed:
         return None
     if needed is not ROBUST:
+        if state:
+            return None
         made = outcome(n_classes)
         if needed:
             made = made._replace(predictive=predictive)
-        return made if not state else None
+        return made
     start = arguments["epsilon"]
     learnt = "log_odds" in state
-    if not 0 <= start < 1 or learnt != bool(arguments["learn"]) or learnt > bool(start):
+    if not 0 <= start < 1 or learnt != bool(arguments["learn"]):
         return None
-    return outcome(n_classes, find_share(state["log_odds"]) if learnt else float(start))
+    if not learnt:
+        return outcome(n_classes, float(start))
+    if start == 0:  # has no log-odds
+        return None
+    return outcome(n_classes, find_share(state["log_odds"]))

@@ -1,5 +1,6 @@
-"""Probit likelihoods in closed form: the own class beats each rival, or one signed
-latent for two classes. [METHOD 4]
+"""Probit likelihoods in closed form. [METHOD 4]
+
+The own class beats each rival, or one signed latent value decides between two classes.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from cavity.engine.likelihoods.quadrature.power import (
 
 
 def match_probit(mean: Tensor, var: Tensor) -> ProbitMoments:
-    r"""α = μ/√b,  β = φ(α)/Φ(α):   log Z = log Φ(α),  d₁ = β/√b,  d₂ = −β(β+α)/b; `var`
-    is b.
+    r"""Return log Z = log Φ(α), d₁ = β/√b and ∂/∂v, where `var` is b.
+
+    α = μ/√b        β = φ(α)/Φ(α)        d₂ = 2 ∂/∂v − d₁² = −β(β+α)/b
     """
     scale = var.rsqrt()
     alpha = mean * scale
     beta = hazard(alpha)
     dm = beta * scale
-    # d₂ = 2 ∂/∂v − d₁²
     dv = 0.5 * (dm * dm - hazard_slope(alpha, beta) * scale * scale)
     return ProbitMoments(log_ndtr(alpha), dm, dv, dv)
 
@@ -34,21 +35,18 @@ def match_probit(mean: Tensor, var: Tensor) -> ProbitMoments:
 def _probit(
     mean: Tensor, var: Tensor, residual: Tensor, e: Tensor | None, least: float
 ) -> ProbitMoments:
-    """b = V + R is `var`.
+    """Return the moments of Φ^e, where `var` is b = V + R.
 
-    Exponents below one need quadrature; panels, for `least` near 0, know no closed form
-    at e = 1.
+    Exponents below one need quadrature. Its panels, for `least` near 0, do not have the
+    closed form at e = 1.
     """
     if e is None:
         return match_probit(mean, var)
     power = probit_power(mean, var - residual, residual, e.clamp(max=1.0), least)
     if least >= RULES[-1].least:
         return power
-    whole = e == 1
-    closed = match_probit(mean, var)
-    return ProbitMoments(
-        *(torch.where(whole, c, p) for c, p in zip(closed, power, strict=True))
-    )
+    both = zip(match_probit(mean, var), power, strict=True)
+    return ProbitMoments(*(torch.where(e == 1, c, p) for c, p in both))
 
 
 def rivals(y: Tensor, n_classes: int) -> Tensor:
@@ -58,22 +56,19 @@ def rivals(y: Tensor, n_classes: int) -> Tensor:
 
 
 class _Probit(WithOutcome, Likelihood):
-    """The largest f wins: Φ of gaps between latent values.
+    """The largest f wins: Φ of gaps between latent values."""
 
-    Quadrature takes fewer nodes if all exponents are near 1.
-    """
-
-    _least = 0.0
+    _least = 0.0  # quadrature needs fewer nodes if all exponents are near 1
 
     def expect_exponents(self, least: float) -> None:
         self._least = least
 
     def _gaps(self, f: Latents, y: Tensor) -> Latents:
-        """Mean, variance and residual variance of the gaps, each [B pairs]."""
+        """Return mean, variance and residual variance of the gaps, each [B pairs]."""
         raise NotImplementedError
 
     def _spread(self, step: ProbitMoments, y: Tensor) -> Moments:
-        """Derivatives in the sites from those in the gaps."""
+        """Return the derivatives at the sites, given derivatives in the gaps."""
         raise NotImplementedError
 
     def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
@@ -98,8 +93,8 @@ class ProbitPairs(_Probit):
 
     The default of EP.
 
-    Each rival has two sites: C − 1 sites on the own class come first, then those on the
-    rivals. Two classes have `BinaryProbit`.
+    Each rival has two sites: C − 1 sites on the own class come first, then one on each
+    rival. Two classes have `BinaryProbit`.
 
     Parameters
     ----------
@@ -125,12 +120,12 @@ class ProbitPairs(_Probit):
         return Latents(m - m_rival, v + v_rival, r + r_rival)
 
     def _spread(self, step: ProbitMoments, y: Tensor) -> Moments:
+        dm = torch.cat([step.dm, -step.dm], 1)
         dv = torch.cat([step.dv, step.dv], 1)
-        if step.dr is step.dv:
-            dr = dv
-        else:
+        dr = dv
+        if step.dr is not step.dv:
             dr = torch.cat([step.dr, step.dr], 1)
-        return Moments(step.value.sum(1), torch.cat([step.dm, -step.dm], 1), dv, dr)
+        return Moments(step.value.sum(1), dm, dv, dr)
 
 
 @LIKELIHOODS.register

@@ -1,5 +1,6 @@
-"""Robust likelihoods: the largest f wins, but a share ε of the labels is drawn at
-random. [METHOD 4, REP; METHOD 9]
+"""Robust likelihoods. [METHOD 4, REP; METHOD 9]
+
+The largest f wins, but a share ε of the labels is drawn at random.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class _Robust(WithOutcome, Likelihood):
 
     tempers = False
 
-    log_odds: nn.Parameter  # of ε; stepped where ε is learnt
+    log_odds: nn.Parameter  # of ε; stepped if ε is learnt
 
     def __init__(self, epsilon: float = 1e-3, learn: bool = False) -> None:
         self.epsilon = epsilon
@@ -49,13 +50,13 @@ class _Robust(WithOutcome, Likelihood):
     @epsilon.setter
     def epsilon(self, value: float) -> None:
         self._given = value
-        self.log_odds = nn.Parameter(
-            torch.tensor([_number(value)], dtype=torch.float64).logit()
-        )
+        share = torch.tensor([_number(value)], dtype=torch.float64)
+        self.log_odds = nn.Parameter(share.logit())
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the constructor's arguments as given; a learnt ε is in `epsilon` and
-        in `state`.
+        """Return the constructor's arguments as given.
+
+        A learnt ε is in `epsilon` and in `state`.
         """
         return super().get_params(deep) | {"epsilon": self._given}
 
@@ -70,17 +71,16 @@ class _Robust(WithOutcome, Likelihood):
         self, state: dict[str, Tensor], dtype: torch.dtype | None = None
     ) -> None:
         # files of 0.3 have the argument epsilon twice
-        super().load_state(
-            {name: value for name, value in state.items() if name != "epsilon"}, dtype
-        )
+        known = {name: value for name, value in state.items() if name != "epsilon"}
+        super().load_state(known, dtype)
 
     def _check_classes(self, n_classes: int) -> None:
-        """Check ε, too: this is the first call that a fit makes."""
+        """Check ε, too: this is the first call of a fit."""
         super()._check_classes(n_classes)
         if not 0 <= _number(self._given) < 1:
             raise BadOption(
                 f"epsilon={self._given!r} of {type(self).__name__} must be a share, at "
-                f"least 0 and below 1."
+                "least 0 and below 1."
             )
         if self.learn and self._given == 0:
             raise BadOption(
@@ -89,7 +89,7 @@ class _Robust(WithOutcome, Likelihood):
             )
 
     def _share(self, like: Tensor) -> Tensor:
-        """Current ε as a float64 scalar on the device of `like`."""
+        """Return the current ε as a float64 scalar on the device of `like`."""
         if not self.learn:
             return constant((float(self._given),), like.double())[0]
         return self.log_odds.detach().double().sigmoid()[0].to(like.device)
@@ -98,8 +98,10 @@ class _Robust(WithOutcome, Likelihood):
         raise NotImplementedError
 
     def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
-        r"""Z = (1−ε) S + ε/C,  κ = (1−ε) S/Z:  ∂ log Z/∂m = κ S'/S,  ∂ log Z/∂v = ½ κ
-        S''/S,  ∂ log Z/∂ε = (1/C − S)/Z.
+        r"""Return log Z and its derivatives, with κ = (1−ε) S/Z.
+
+        Z = (1−ε) S + ε/C        ∂ log Z/∂ε = (1/C − S)/Z
+        ∂ log Z/∂m = κ S'/S      ∂ log Z/∂v = ½ κ S''/S
         """
         eps = self._share(f.mean)
         C = self._classes()
@@ -123,29 +125,30 @@ class _Robust(WithOutcome, Likelihood):
         weight = ((right - wrong) * S)[:, None]
         dv = 0.5 * weight * w.second
         slope = S * (1 / C - 1) / (1 - eps + eps / C) + (1 - S) / eps
-        return Moments(
-            right * S + wrong * (1 - S), weight * w.first, dv, dv, self._own(slope, eps)
-        )
+        value = right * S + wrong * (1 - S)
+        return Moments(value, weight * w.first, dv, dv, self._own(slope, eps))
 
     def _own(self, slope: Tensor, eps: Tensor) -> Tensor | None:
-        """Derivative in the log-odds of ε, [B 1]."""
+        """Return the derivative in the log-odds of ε, [B 1]."""
         if self.learn:
             return (slope * eps * (1 - eps))[:, None]
         return None
 
 
 def _number(value: Any) -> float:
-    """The value as a float; NaN if it is not a number, which `bind` reports."""
-    numeric = isinstance(
-        value, int | float | np.integer | np.floating
-    ) and not isinstance(value, bool)
-    return float(value) if numeric else math.nan
+    """Return the value as a float; NaN if it is not a number, which `bind` reports."""
+    if isinstance(value, bool):
+        return math.nan
+    if isinstance(value, int | float | np.integer | np.floating):
+        return float(value)
+    return math.nan
 
 
 @LIKELIHOODS.register
 class RobustMax(_Robust):
-    """Robust maximum: the class with the largest f wins, but a share ε of the labels is
-    drawn at random. Exact, by quadrature.
+    """Robust maximum: the class with the largest f wins, except for random labels.
+
+    A share ε of the labels is drawn at random. The moments are exact, by quadrature.
 
         p(y | f) = (1 − ε) [f_y is the largest] + ε/C
 
@@ -189,8 +192,9 @@ class RobustMax(_Robust):
 
 @LIKELIHOODS.register
 class RobustBinary(_Robust):
-    """The robust likelihood for two classes with one latent function: S = Φ(±m/√v), in
-    closed form. One site per row.
+    """The robust likelihood for two classes, which share one latent function.
+
+    S = Φ(±m/√v), in closed form. One site per row.
 
     Parameters
     ----------

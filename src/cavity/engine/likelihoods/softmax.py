@@ -1,5 +1,6 @@
-"""The softmax and logistic likelihoods, for variational inference and Laplace's method.
-[docs/decisions/0007; METHOD 4]
+"""The softmax and logistic likelihoods. [docs/decisions/0007; METHOD 4]
+
+They are for variational inference and Laplace's method.
 """
 
 from __future__ import annotations
@@ -55,12 +56,13 @@ class Softmax(_Softened):
 
 @LIKELIHOODS.register
 class Logistic(_Softened):
-    r"""Logistic curve σ(±f) of one latent function for two classes, for variational
-    inference. One site per row.
+    """Logistic curve σ(±f) of one latent function, for two classes.
+
+    It is for variational inference. One site per row.
 
     Parameters
     ----------
-    predictive : {"quadrature", "probit", "mode"}
+    predictive : {"quadrature", "probit", "mode"}, default="quadrature"
         Probabilities: E σ(±f) by quadrature, σ(±m/√(1 + πv/8)), or σ(±m).
 
     Examples
@@ -102,19 +104,20 @@ class Logistic(_Softened):
 
 @LIKELIHOODS.register
 class LogisticPoint(Logistic):
-    r"""The logistic likelihood σ(±f) at f = m, the limit of ∫ σ(±f) N(f; m, v) df as v
-    → 0, for Laplace's method.
+    """The logistic likelihood σ(±f) at f = m, for Laplace's method.
 
-    With s = σ(±m):  d₁ = ±(1 − s),  d₂ = −s(1 − s),  d₃ = ∓s(1 − s)(1 − 2s),  and ∂ log
-    Z/∂v → ½(d₂ + d₁²).
+    It is the limit of ∫ σ(±f) N(f; m, v) df as v → 0. With s = σ(±m):
+
+        d₁ = ±(1 − s)    d₂ = −s(1 − s)    d₃ = ∓s(1 − s)(1 − 2s)    ∂/∂v → ½(d₂ + d₁²)
     """
 
     def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
         sign = signs(y, f.mean)
-        s = torch.sigmoid(sign * f.mean)
-        rest = torch.sigmoid(-sign * f.mean)
+        own = sign * f.mean
+        s = own.sigmoid()
+        rest = (-own).sigmoid()
         dv = 0.5 * rest * (rest - s)
-        return Moments(logsigmoid(sign * f.mean)[:, 0], sign * rest, dv, dv)
+        return Moments(logsigmoid(own)[:, 0], sign * rest, dv, dv)
 
     def third(self, mean: Tensor, y: Tensor) -> Tensor:
         sign = signs(y, mean)

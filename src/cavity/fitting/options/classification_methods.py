@@ -1,5 +1,6 @@
-"""The methods of classification, one class each: EP and its variants, variational
-inference and Laplace's method. [METHOD 4, 9]
+"""The methods of classification, one class each. [METHOD 4, 9]
+
+They are EP and its variants, variational inference, and Laplace's method.
 """
 
 from __future__ import annotations
@@ -38,12 +39,13 @@ BOUNDS: dict[str, type[Logistic]] = {
 
 @METHODS.register
 class Auto(LikelihoodMethod):
-    """What the library recommends: EP, or SEP where the sites of all rows would need
-    more than 2 GB, and for `partial_fit`.
+    """What the library recommends: EP, or SEP when memory is short.
 
-    The kernel is `RBF() + Linear(fades=True)` where there are at least two inducing
-    points per feature, and hyper-parameters are partially pooled across classes and
-    features (`share="prior"`), unless you choose otherwise.
+    SEP is used if the sites of all rows would need more than 2 GB, and by
+    `partial_fit`. Unless you choose otherwise, the kernel is
+    `RBF() + Linear(fades=True)` if there are at least two inducing points per feature,
+    and hyper-parameters are partially pooled across classes and features
+    (`share="prior"`).
     """
 
     name = "auto"
@@ -61,9 +63,9 @@ class EP(LikelihoodMethod):
 
     Parameters
     ----------
-    likelihood : None, str or cavity.likelihoods.Likelihood
-        None: one probit factor per rival class, in closed form. Otherwise a registered
-        name, or an instance.
+    likelihood : str, cavity.likelihoods.Likelihood or None, default=None
+        Name of a registered likelihood, or an instance. If None, use one probit factor
+        per rival class, in closed form.
     """
 
     name = "ep"
@@ -74,12 +76,13 @@ class EP(LikelihoodMethod):
 @METHODS.register
 @dataclass(eq=False, repr=False)
 class SEP(LikelihoodMethod):
-    """Stochastic EP: stores only sums of sites, so memory does not depend on the number
-    of rows. [METHOD 4]
+    """Stochastic EP: stores only sums of sites. [METHOD 4]
+
+    Memory does not depend on the number of rows.
 
     Parameters
     ----------
-    likelihood : None, str or cavity.likelihoods.Likelihood
+    likelihood : str, cavity.likelihoods.Likelihood or None, default=None
         As for `EP`.
     """
 
@@ -96,9 +99,10 @@ class PowerEP(LikelihoodMethod):
 
     Parameters
     ----------
-    power : float in (0, 1]
-        1 is EP; towards 0 it approaches variational inference with the same factors.
-    likelihood : None, str or cavity.likelihoods.Likelihood
+    power : float, default=0.5
+        Part to remove, in (0, 1]. 1 is EP; towards 0 it approaches variational
+        inference with the same factors.
+    likelihood : str, cavity.likelihoods.Likelihood or None, default=None
         As for `EP`.
     """
 
@@ -122,9 +126,8 @@ class PowerEP(LikelihoodMethod):
         if not likelihood.tempers and self.power != 1:
             raise BadOption(
                 f"{type(likelihood).__name__} has no fractional powers, which "
-                f"PowerEP(power={self.power!r}) needs: use "
-                "EP(likelihood=...), or a likelihood whose moments take exponents "
-                "(tempers = True)."
+                f"PowerEP(power={self.power!r}) needs: use EP(likelihood=...), or a "
+                "likelihood whose moments take exponents (tempers = True)."
             )
         return likelihood
 
@@ -132,17 +135,19 @@ class PowerEP(LikelihoodMethod):
 @METHODS.register
 @dataclass(eq=False, repr=False)
 class REP(LikelihoodMethod):
-    """Robust EP: a share of the labels is drawn at random, so single wrong labels
-    matter less. [METHOD 4]
+    """Robust EP: a share of the labels is drawn at random. [METHOD 4]
+
+    Single wrong labels matter less than in `EP`.
 
     Parameters
     ----------
-    epsilon : float in [0, 1)
-        Share of random labels. With "epsilon" in `learn` it is where training starts
-        (0.1 for the default value). 0: y is exactly the class with the largest latent
-        value.
-    sites : {"own", "tied"}
-        "tied" is robust SEP: memory does not depend on the number of rows.
+    epsilon : float, default=0.001
+        Share of random labels, in [0, 1). If 0, y is exactly the class with the largest
+        latent value. With "epsilon" in `learn`, training starts at this value, or at
+        0.1 if it is the default.
+    sites : {"own", "tied"}, default="own"
+        "own" stores the sites of each row. "tied" is robust SEP: memory does not depend
+        on the number of rows.
 
     Examples
     --------
@@ -187,23 +192,28 @@ class GFITC(LikelihoodMethod):
 @METHODS.register
 @dataclass(eq=False, repr=False)
 class VI(LikelihoodMethod):
-    """Variational inference: maximises a lower bound on the evidence by natural
-    gradients. [METHOD 9]
+    """Variational inference: maximises a lower bound on the evidence. [METHOD 9]
+
+    It takes natural-gradient steps.
 
     Parameters
     ----------
-    likelihood : None, "robust-max", "softmax", "probit" or
-    cavity.likelihoods.Likelihood
-        None: "robust-max", or "softmax" if `bound` is not "quadrature".
-    epsilon : float in (0, 1)
-        Share of random labels of "robust-max".
-    bound : {"quadrature", "jaakkola", "taylor"}
-        For two classes and the logistic likelihood: its average by quadrature, the
-        lower bound of Jaakkola and Jordan, or a second-order expansion, which is not a
-        bound.
-    predictive : {"quadrature", "probit"}
-        For two classes and the logistic likelihood: probabilities by quadrature, or by
-        σ(m/√(1 + πv/8)), which is off by at most 0.02.
+    likelihood : str, cavity.likelihoods.Likelihood or None, default=None
+        "robust-max", "softmax" or "probit", or an instance. If None, use "robust-max",
+        or "softmax" if `bound` is not "quadrature".
+    epsilon : float, default=0.001
+        Share of random labels of "robust-max", in (0, 1).
+    bound : {"quadrature", "jaakkola", "taylor"}, default="quadrature"
+        How the logarithm of the logistic curve is averaged, for two classes and
+        "softmax".
+
+        - "quadrature": by a one-dimensional integral.
+        - "jaakkola": by the lower bound of Jaakkola and Jordan.
+        - "taylor": by a second-order expansion, which is not a bound.
+    predictive : {"quadrature", "probit"}, default="quadrature"
+        How probabilities are averaged, for two classes and "softmax": "quadrature" by a
+        one-dimensional integral, "probit" by σ(m/√(1 + πv/8)), which is off by at most
+        0.02.
 
     Examples
     --------
@@ -226,8 +236,8 @@ class VI(LikelihoodMethod):
     @property
     def sweep_damping(self) -> float:  # type: ignore[override]
         if self.bound == "quadrature":
-            return 0.2  # 0.5 needs repairs and 1 does not converge
-        return 1.0  # a step of length one finds the best q of a parabola
+            return 0.2  # 0.5 needs repairs, and 1 does not converge
+        return 1.0  # one step reaches the best q of a parabola
 
     @property
     def starts_from_ep(self) -> bool:  # type: ignore[override]
@@ -259,13 +269,13 @@ class VI(LikelihoodMethod):
         if epsilon != DEFAULT_EPSILON and self._named != RobustMax.name:
             raise BadOption(
                 f"epsilon={self.epsilon!r} belongs to likelihood='robust-max': leave "
-                f"it out, or use that likelihood by name."
+                "it out, or use that likelihood by name."
             )
         if epsilon == 0 and self._robust:
             raise BadOption(
                 "epsilon=0 makes the variational bound −∞: a single label that q does "
-                "not explain for sure is enough. Use a "
-                "positive epsilon=, method='rep', or likelihood='softmax'."
+                "not explain for sure is enough. Use a positive epsilon=, "
+                "method='rep', or likelihood='softmax'."
             )
         return self
 
@@ -296,8 +306,8 @@ class VI(LikelihoodMethod):
         if self._robust:
             return (
                 "the robust-max bound has several optima of q, so its value is not "
-                "unique for given hyper-parameters: use "
-                "method='ep' or 'rep', or likelihood='softmax'."
+                "unique for given hyper-parameters: use method='ep' or 'rep', or "
+                "likelihood='softmax'."
             )
         if self.bound == "taylor":
             return (
@@ -310,15 +320,20 @@ class VI(LikelihoodMethod):
 @METHODS.register
 @dataclass(eq=False, repr=False)
 class Laplace(Method):
-    """Laplace's method: expands the logistic (two classes) or the softmax (more,
-    coupled) around the mode. [METHOD 4]
+    """Laplace's method: expands the log likelihood around the mode. [METHOD 4]
+
+    The likelihood is the logistic curve for two classes, and the softmax, coupled, for
+    more.
 
     Parameters
     ----------
-    predictive : {"quadrature", "probit", "mode"}
-        For two classes: probabilities by quadrature, by σ(m/√(1 + πv/8)), which is off
-        by at most 0.02, or by σ(m) at the mode, which has the same most probable class
-        and no doubt about f.
+    predictive : {"quadrature", "probit", "mode"}, default="quadrature"
+        How probabilities are averaged over f, for two classes.
+
+        - "quadrature": by a one-dimensional integral.
+        - "probit": by σ(m/√(1 + πv/8)), which is off by at most 0.02.
+        - "mode": not at all, σ(m) at the mode m. The most probable class is the same,
+          but probabilities ignore the uncertainty of f.
     """
 
     name = "laplace"

@@ -1,5 +1,6 @@
-"""The arguments of an estimator as one frozen configuration: read and, before any row
-is read, refused if they are wrong.
+"""The arguments of an estimator as one frozen configuration.
+
+It is checked before any row is read.
 """
 
 from __future__ import annotations
@@ -86,9 +87,7 @@ class Config:
 
     @property
     def jitter_backs_off(self) -> bool:
-        """Whether less jitter is used if the noise is so small that the default would
-        count.
-        """
+        """Whether jitter decreases with the noise, so that it does not count."""
         return (
             self.method.exact_jitter
             and self.arguments["jitter"] is None
@@ -104,9 +103,7 @@ class Config:
         )
 
     def in_float64(self) -> Self:
-        """Return the same configuration in float64; the default jitter depends on the
-        type.
-        """
+        """Return the same configuration in float64, with its default jitter."""
         jitter = choose_jitter(self.arguments["jitter"], torch.float64, self.method)
         return replace(self, dtype=torch.float64, jitter=jitter)
 
@@ -136,8 +133,9 @@ class Config:
         )
 
     def check_size(self, n_rows: int) -> None:
-        """Refuse an inducing point at every row of a large table: it takes matrices of
-        N² numbers.
+        """Raise BadOption for an inducing point at every row of a large table.
+
+        It would take matrices of N² numbers.
         """
         exact = self.method.inducing_from == "rows"
         if (exact or self.inducing is None) and n_rows > CANDIDATES:
@@ -198,9 +196,7 @@ class RegressorConfig(Config):
 
 
 def choose_jitter(value: Any, dtype: torch.dtype, method: Method) -> float:
-    """Return the jitter relative to the kernel's variance; None is the default of type
-    and method.
-    """
+    """Return the jitter relative to the kernel's variance; None: the default."""
     if value is not None:
         return number("jitter", value, 0.0, 1.0, strict=False)
     if dtype != torch.float64:
@@ -277,9 +273,7 @@ def read_regressor(arguments: Mapping[str, Any]) -> RegressorConfig:
 def _read_common(
     kind: type[Config], given: dict[str, Any], method: Method
 ) -> dict[str, Any]:
-    """Read the arguments that a configuration declares, and those that depend on the
-    method.
-    """
+    """Read the declared arguments, and the ones that depend on the method."""
     if given["kernel"] is not None:
         check_kernel(given["kernel"])
     check_choice(given["inducing"])

@@ -1,6 +1,4 @@
-"""Objects of the library by name: the registry with all methods in it, and kernels from
-text.
-"""
+"""Methods by name, and kernels from text."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ from cavity.fitting.options.method import read_method as read_method
 
 
 def parse_kernel(text: str) -> Any:
-    """Parse names of kernels joined with + and *, such as "Matern52 + Linear *
-    Constant".
-    """
+    """Parse kernel names joined with + and *: "Matern52 + Linear * Constant"."""
     return reduce(
         add, [reduce(mul, map(_make, term.split("*"))) for term in text.split("+")]
     )

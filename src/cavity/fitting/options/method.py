@@ -27,8 +27,7 @@ LEARNT_EPSILON = 0.1
 
 
 class Method(Parameters):
-    """Base class of all methods: what a method needs, and where it stands in the
-    engine's space.
+    """Base class of all methods: where a method stands in the engine's space.
 
     To add a method, derive from this class, override attributes, and register the class
     with `@METHODS.register`. The source says what each attribute means.
@@ -50,8 +49,7 @@ class Method(Parameters):
     in_memory: ClassVar[bool] = False  # rows must be an array: no source
     keeps_rows: ClassVar[bool] = False  # predictions read the training rows
     latent_noise: ClassVar[bool] = True  # the latent functions have noise of their own
-    # works with inducing="spectrum", which has no residual variance
-    takes_spectrum: ClassVar[bool] = True
+    takes_spectrum: ClassVar[bool] = True  # works with inducing="spectrum"
     recommended: ClassVar[bool] = False  # the library chooses what the user leaves open
     predicts_residual: ClassVar[bool] = True  # predictive variances have the residual
     # The argument `inducing`, every distinct row ("rows"), an active set ("subset"), or
@@ -95,9 +93,7 @@ class Method(Parameters):
 
     @property
     def exact_jitter(self) -> bool:
-        """Whether Z is X, so that only the jitter separates the model from the exact
-        one.
-        """
+        """Whether Z is X: only the jitter separates the model from the exact one."""
         return self.inducing_from != "chosen"
 
     @property
@@ -107,25 +103,22 @@ class Method(Parameters):
 
     @property
     def label_noise(self) -> float | None:
-        """Share of random labels, which `learn` may have as "epsilon"; None for a
-        likelihood without one.
+        """Share of random labels; None for a likelihood without one.
+
+        `learn` may contain it as "epsilon".
         """
         return None
 
     @property
     def label(self) -> str:
-        """The method in files: its name, or its constructor call if an option differs
-        from the default.
-        """
+        """The method in files: its name, or its constructor call with options."""
         if self == type(self)():
             return self.name
         return repr(self)
 
     @property
     def argument(self) -> str:
-        """The method in messages: `method='ep'`, or `method=REP(epsilon=0.1,
-        sites='own')`.
-        """
+        """The method in messages: `method='ep'`, or `method=REP(epsilon=0.1)`."""
         if self.label == self.name:
             return f"method={self.name!r}"
         return f"method={self!r}"
@@ -139,18 +132,14 @@ class Method(Parameters):
         return hash(repr(self))
 
     def check(self) -> Self:
-        """Check the method's own options, as their fields declare them, and return the
-        method itself.
-        """
+        """Check the method's own options, and return the method."""
         read_declared(type(self), vars(self))
         return self
 
     def check_training(
         self, *, optimizer: str, schedule: str, damping: float | None
     ) -> None:
-        """Refuse an optimiser, schedule or damping, as the estimator has them, that the
-        method cannot use.
-        """
+        """Raise BadOption if the method cannot use an optimizer, schedule or damping."""
         if self.site_store == "tied" and optimizer == "lbfgs":
             raise BadOption(
                 f"optimizer='lbfgs' needs the gradient of the converged log Z_q. "
@@ -168,8 +157,9 @@ class Method(Parameters):
         return self
 
     def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
-        """Make the likelihood for this number of classes; `learn` says what is learnt,
-        as the estimator has it.
+        """Make the likelihood for this number of classes.
+
+        `learn` says what is learnt, as in the estimator.
         """
         raise NotImplementedError
 
@@ -189,8 +179,9 @@ class Method(Parameters):
         return OBJECTIVE
 
     def sampling_problem(self) -> str | None:
-        """Return why hyper-parameters cannot be sampled with this method, and what to
-        use; None if they can.
+        """Return why hyper-parameters cannot be sampled; None if they can.
+
+        The text says what to use instead.
         """
         if self.site_store == "tied":
             return (
@@ -258,8 +249,9 @@ def read_method(value: Any, task: str) -> Method:
 
 
 def read_likelihood(value: Any) -> Likelihood:
-    """Return a likelihood, given one or its registered name; the number of classes is
-    not known yet.
+    """Return a likelihood, given an instance or its registered name.
+
+    It is not bound to a number of classes yet.
     """
     names = LIKELIHOODS.short_names()
     if isinstance(value, str) and value in names:

@@ -1,5 +1,7 @@
-"""How the papers train: what a named method does if the user sets a part of its
-schedule, or there are many rows. [24]
+"""How the papers train. [decision 24]
+
+A named method trains like this if the user sets a part of its schedule, or if there are
+many rows.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ class BatchSteps(NamedTuple):
 
 
 def count_steps(n_rows: int, batch_rows: tuple[int, int]) -> BatchSteps:
-    """Return the mini-batch steps for a table; `batch_rows`: half of the least rows of
-    a batch, and the most.
+    """Return the mini-batch steps for a table.
+
+    `batch_rows`: half of the fewest rows per batch, and the most.
     """
     least, most = batch_rows
     rows = min(max(2 * least, n_rows // BATCHES_PER_PASS), most)

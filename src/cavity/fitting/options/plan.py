@@ -74,6 +74,7 @@ class TrainingPlan(Steps):
     damping: float
     why: dict[str, str] = field(default_factory=dict)  # reasons by field
     distinct: int | None = None  # rows to train on, if equal ones are merged
+    sample: int = 0  # rows that the Gaussian process sees; 0: all
     sites_per_row: bool = True  # method="auto" stores them, or ties them
 
     def choices(self) -> list[Choice]:
@@ -109,16 +110,14 @@ class TrainingPlan(Steps):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibrationPlan(MembersPlan):
-    """Which rows judge the model, and which classifiers are pooled with it."""
+class JudgingPlan:
+    """Which rows judge the model."""
 
     how: str  # "none", "leave-one-out", "folds", "part", "eval_set"
-    temperature: bool  # a temperature is fitted, also without a pool
-    parts: int = 0  # of the rows
-    seen: int = 0  # rows that the Gaussian process sees; 0: all of them
-    refits: bool = True  # members are fitted again to all rows
-    groups: int = 0  # of rows that stay together; 0: the user named none
-    why: dict[str, str] = field(default_factory=dict)
+    temperature: bool  # fit a temperature, also without a pool
+    parts: int = 0  # parts of the rows
+    groups: int = 0  # number of groups whose rows stay together; 0: none were named
+    why: str = ""  # "given", or the rule
 
     def choices(self) -> list[Choice]:
         """Return the decisions in words."""
@@ -127,46 +126,29 @@ class CalibrationPlan(MembersPlan):
             "part": f"1 of {self.parts} parts of the rows, held out of training",
             "eval_set": "rows of eval_set",
         }
-        rows = Choice(
-            "rows to judge by", words.get(self.how, self.how), self.why.get("how", "")
-        )
+        found = [Choice("rows to judge by", words.get(self.how, self.how), self.why)]
         if self.groups:
-            kept = [
-                Choice("groups", f"{self.groups:,} groups kept together", "groups=")
-            ]
-        else:
-            kept = []
-        return [
-            rows,
-            *kept,
-            Choice("pool", self._describe_pool(), self.why.get("pools", "")),
-        ]
-
-    def _describe_pool(self) -> str:
-        if not self.linear and not self.trees:
-            return "given classifiers" if self.pools else "none"
-        found = ["class frequencies"]
-        found += ["logistic regression", f"{self.networks} networks"] * self.linear
-        found += ["boosting"] * bool(self.rate) + [f"{self.trees} extra trees"] * bool(
-            self.trees
-        )
-        return ", ".join(found)
+            kept = f"{self.groups:,} groups kept together"
+            found.append(Choice("groups", kept, "groups="))
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(Tabular):
+class FitPlan(Tabular):
     """What a fit does, with the reason of each decision.
 
-    `print(clf.plan_)` shows it as a table.
+    It is made once, after the rows are read, and does not change. `print(clf.plan_)`
+    shows it as a table.
 
     Attributes
     ----------
     training : TrainingPlan
         How the Gaussian process is trained: device, method, kernel, number of inducing
         points, optimizer, batches, epochs.
-    calibration : CalibrationPlan or None
-        Which rows judge it, and which classifiers are pooled with it; None for a
-        regressor.
+    judging : JudgingPlan or None
+        Which rows judge the model; None for a regressor.
+    members : MembersPlan
+        Which classifiers are pooled with the Gaussian process.
     seconds : dict
         Estimated seconds by stage ("training", "folds", "pool").
     fast_seconds : float or None
@@ -180,12 +162,13 @@ class Plan(Tabular):
     >>> from cavity import GPClassifier
     >>> X, y = load_iris(return_X_y=True)
     >>> plan = GPClassifier(n_inducing=10, max_epochs=5, random_state=0).fit(X, y).plan_
-    >>> plan.training.n_inducing, plan.calibration.parts
+    >>> plan.training.n_inducing, plan.judging.parts
     (10, 3)
     """
 
     training: TrainingPlan
-    calibration: CalibrationPlan | None = None
+    judging: JudgingPlan | None = None
+    members: MembersPlan = field(default_factory=MembersPlan)
     seconds: dict[str, float] = field(default_factory=dict, compare=False)
     fast_seconds: float | None = field(default=None, compare=False)
     time_limit: float | None = None
@@ -201,91 +184,106 @@ class Plan(Tabular):
     @property
     def choices(self) -> tuple[Choice, ...]:
         """The decisions: what, value, why."""
-        if self.calibration is None:
-            rest = []
-        else:
-            rest = self.calibration.choices()
-        limit = self.training.max_seconds
-        if limit is not None:
-            whole = "max_seconds"
-            if self.time_limit is not None:
-                whole = f"time_limit {self.time_limit:g} s"
-            rest.append(Choice("time of training", f"at most {limit:.3g} s", whole))
-        return (*self.training.choices(), *rest)
+        found = self.training.choices()
+        if self.judging is not None:
+            found += self.judging.choices()
+            found.append(Choice("pool", self.members.describe(), self.members.why))
+        if self.time_limit is not None:
+            found.append(
+                Choice("time", f"at most {self.time_limit:g} s", "time_limit=")
+            )
+        if self.training.max_seconds is not None:
+            limit = f"at most {self.training.max_seconds:.3g} s"
+            found.append(Choice("time of training", limit, "max_seconds"))
+        return tuple(found)
 
     def describe_time(self) -> str:
-        """Return the estimated seconds in words: 'about 40 s; effort="fast" about 8 s';
-        empty if they are unknown.
+        """Return the estimated seconds in words; empty if they are unknown.
+
+        An example: 'about 40 s; effort="fast" about 8 s'.
         """
         if not self.seconds:
             return ""
-        fast = self.fast_seconds
         total = self.total_seconds
         about = f"about {format_seconds(total)}"
-        if (
-            fast is None
-            or fast > 0.7 * total
-            or format_seconds(fast) == format_seconds(total)
-        ):
+        fast = self.fast_seconds
+        if fast is None or fast > 0.7 * total:
+            return about
+        if format_seconds(fast) == format_seconds(total):
             return about
         return f'{about}; effort="fast" about {format_seconds(fast)}'
 
     def summarise(self) -> str:
         """Return the plan in one line, without its time."""
-        t = self.training
-        c = self.calibration
+        training = self.training
         rows = "all rows"
-        if t.batch_size is not None:
-            rows = f"{t.batch_size} rows"
-        each = " per class" if t.latent > 1 else ""
+        if training.batch_size is not None:
+            rows = f"{training.batch_size} rows"
+        each = " per class" if training.latent > 1 else ""
         parts = [
-            f"{t.method} with {t.n_inducing} inducing points{each}",
-            f"{t.optimizer} on {rows} per step",
+            f"{training.method} with {training.n_inducing} inducing points{each}",
+            f"{training.optimizer} on {rows} per step",
         ]
-        if c is not None and c.how != "none":
-            parts += [word for _, word, _ in c.choices() if word != "none"]
-        return f"{', '.join(parts)} ({t.device})"
+        if self.judging is not None and self.judging.how != "none":
+            parts += [choice.value for choice in self.judging.choices()]
+        if self.members.pools:
+            parts.append(self.members.describe())
+        return f"{', '.join(parts)} ({training.device})"
 
     def _columns(self) -> dict[str, Any]:
         return dict(zip(Choice._fields, zip(*self.choices, strict=True), strict=True))
 
     def _heading(self) -> str:
-        t = self.training
-        classes = ""
-        if t.classes > 1:
-            classes = f", {t.classes} classes"
-        distinct = ""
-        if t.distinct:
-            distinct = f" ({t.distinct:,} distinct)"
-        head = f"Plan for {t.rows:,} rows{distinct}, {t.columns} columns{classes}"
+        training = self.training
+        head = f"Plan for {training.rows:,} rows"
+        if training.distinct:
+            head += f" ({training.distinct:,} distinct)"
+        head += f", {training.columns} columns"
+        if training.classes > 1:
+            head += f", {training.classes} classes"
         return ": ".join(filter(None, [head, self.describe_time()]))
 
     def __str__(self) -> str:
-        wide, value = (max(len(choice[i]) for choice in self.choices) for i in (0, 1))
+        wide = max(len(choice.what) for choice in self.choices)
+        value = max(len(choice.value) for choice in self.choices)
         rows = (
-            f"  {c.what:<{wide}}  {c.value:<{value}}  {c.why}".rstrip()
-            for c in self.choices
+            f"  {choice.what:<{wide}}  {choice.value:<{value}}  {choice.why}".rstrip()
+            for choice in self.choices
         )
         return "\n".join([self._heading(), *rows])
 
     @classmethod
     def from_json(cls, value: Any) -> Self | None:
-        """Return a stored plan; None if there is none, or if another version wrote it
-        with other fields.
-        """
+        """Return a stored plan; None if there is none, or if its fields are unknown."""
         try:
-            calibration = value["calibration"] and CalibrationPlan(
-                **value["calibration"]
-            )
-            parts = {
-                "training": TrainingPlan(**value["training"]),
-                "calibration": calibration,
-            }
-            found = cls(**{**value, **parts})
+            parts = _split_calibration(value) if "calibration" in value else dict(value)
+            parts["training"] = TrainingPlan(**parts["training"])
+            if parts["judging"] is not None:
+                parts["judging"] = JudgingPlan(**parts["judging"])
+            parts["members"] = MembersPlan(**parts["members"])
+            found = cls(**parts)
             str(found)  # numbers and texts where they belong
         except (AttributeError, KeyError, TypeError, ValueError):
             return None
         return found
+
+
+def _split_calibration(value: dict[str, Any]) -> dict[str, Any]:
+    """Return the plan of a model file of version 0.4 in today's fields."""
+    parts: dict[str, Any] = {"judging": None, "members": {}} | value
+    found = parts.pop("calibration")
+    if found is None:
+        return parts
+    found = dict(found)
+    why = found["why"]
+    seen = found.pop("seen", 0)
+    parts["training"] = parts["training"] | {"sample": seen}
+    judging = {"how", "temperature", "parts", "groups"}
+    parts["judging"] = {k: found[k] for k in judging & set(found)}
+    parts["judging"]["why"] = why.get("how", "")
+    members = set(found) - judging - {"why"}
+    parts["members"] = {k: found[k] for k in members} | {"why": why.get("pools", "")}
+    return parts
 
 
 def format_seconds(seconds: float) -> str:

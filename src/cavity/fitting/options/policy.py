@@ -1,5 +1,4 @@
-"""Every decision that the library takes where the user leaves it open, from one unit of
-work.
+"""Every decision that the user leaves open, from one unit of work.
 
 A pass over N rows costs about W = N C M² multiplications, with C latent functions and M
 inducing points. [METHOD 18] An effort has a budget of work; inducing points, the
@@ -10,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -20,9 +19,15 @@ from cavity.fitting.options import papers
 from cavity.fitting.options.configuration import ClassifierConfig, Config
 from cavity.fitting.options.method import Method, method_names
 from cavity.fitting.options.papers import BatchSteps
-from cavity.fitting.options.plan import CalibrationPlan, TableSize, TrainingPlan
+from cavity.fitting.options.plan import (
+    FitPlan,
+    JudgingPlan,
+    TableSize,
+    TrainingPlan,
+)
 from cavity.fitting.options.training import Training
 from cavity.fitting.options.value_checks import inducing_count, is_whole
+from cavity.pool.plan import MembersPlan
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 
@@ -31,14 +36,12 @@ AnyConfig = TypeVar("AnyConfig", bound=Config)
 BUDGET = {"fast": 1.5e9, "balanced": 5e9}
 MOST_BUDGETS = 8
 GPU_BUDGET = 300  # times that of a CPU
-STEP_COST = (
-    # M² + M D: measured multiplications of a step that learns, per row and latent
-    # function
-    6
-)
+# measured multiplications of a step that learns, per row and latent function: 6 M² + M D
+STEP_COST = 6
 # what hyper-parameters need does not depend on the rows
 STEPS = {"fast": 150, "balanced": 250}
 STEP_ROWS = 300
+FULL_BATCH_RATE = 0.01
 RATE = 0.08  # of Adam in these steps; it is annealed
 LBFGS_EPOCHS = {"fast": 8, "balanced": 16}  # at most, of a pass over all rows and more
 LBFGS_SITES = 24_000  # rows × latent functions: above, mini-batches had the lower NLL
@@ -47,10 +50,8 @@ LBFGS_SITES = 24_000  # rows × latent functions: above, mini-batches had the lo
 POINTS_PER_ROOT = 3.0
 LEAST_POINTS = 20
 USUAL_POINTS = 100
-POINTS_PER_FEATURE = (
-    # that a linear term needs: fewer points cannot carry it together with the RBF [24]
-    2
-)
+# a linear term needs as many: fewer cannot carry it together with the RBF [24]
+POINTS_PER_FEATURE = 2
 
 BATCH_ROWS = 100, 1000  # rows of a mini-batch, at least and at most
 
@@ -95,8 +96,9 @@ def count_budget(config: Config, latent: int) -> float:
 
 
 def choose_device(config: AnyConfig, size: TableSize) -> AnyConfig:
-    """Return the configuration with its device: device="auto" takes the CPU where
-    operations are shorter than a launch on a GPU.
+    """Return the configuration with its device.
+
+    With device="auto", small work runs on the CPU: a launch on a GPU would take longer.
     """
     if config.arguments["device"] != "auto" or config.device.type == "cpu":
         return config
@@ -112,8 +114,9 @@ def choose_device(config: AnyConfig, size: TableSize) -> AnyConfig:
 
 
 def count_points(config: Config, size: TableSize) -> int:
-    """Return the number of inducing points: as given, or what the budget of an effort
-    allows, at most 3 √rows.
+    """Return the number of inducing points: as given, or by the budget of the effort.
+
+    There are at most 3 √rows.
     """
     if config.n_inducing is not None:
         return inducing_count(config.n_inducing, size.total)
@@ -130,9 +133,7 @@ def count_points(config: Config, size: TableSize) -> int:
 
 
 def count_visits(config: Config, size: TableSize, M: int) -> int:
-    """Return how many rows, each counted as often as it is visited, the steps of a
-    budget can take.
-    """
+    """Return how many row visits the steps of a budget can afford."""
     M = max(M, LEAST_M)
     return int(
         count_budget(config, size.latent)
@@ -141,17 +142,17 @@ def count_visits(config: Config, size: TableSize, M: int) -> int:
 
 
 def count_seen(config: Config, size: TableSize) -> int:
-    """Return how many rows of a table in memory the Gaussian process sees: a sample, if
-    the budget allows no pass over all.
+    """Return how many rows the Gaussian process sees.
+
+    It sees a sample if the budget does not allow a pass over all rows.
     """
-    if not config.method.recommended:
-        return size.rows
     return min(size.rows, count_visits(config, size, count_points(config, size)))
 
 
 def takes_lbfgs(config: Config, size: TableSize, M: int) -> bool:
-    """Return whether the library trains by L-BFGS on all rows: up to 1,000 rows always,
-    if the method is named.
+    """Return whether L-BFGS trains on all rows.
+
+    For a named method it always does up to 1,000 rows.
     """
     if not _is_open(config, size):
         return False
@@ -166,9 +167,12 @@ def takes_lbfgs(config: Config, size: TableSize, M: int) -> bool:
     )
 
 
-def plan_training(config: Config, size: TableSize, M: int) -> TrainingPlan:
-    """Plan the training of a model with M whitened values per latent function on a
-    table of this size.
+def plan_training(
+    config: Config, size: TableSize, M: int, epochs: int | None = None
+) -> TrainingPlan:
+    """Plan the training of a model with M whitened values per latent function.
+
+    `epochs`: as many, for a model that is compared with one which took as many.
     """
     sites_per_row = size.numbered and 2 * size.rows * size.latent <= MOST_SITES
     method = config.method.resolve(sites_per_row)
@@ -176,6 +180,16 @@ def plan_training(config: Config, size: TableSize, M: int) -> TrainingPlan:
     method.check_training(
         optimizer=config.optimizer, schedule=config.schedule, damping=config.damping
     )
+    steps = _choose_steps(config, method, size, M)
+    max_epochs = epochs or config.max_epochs or _count_epochs(config, size, steps)
+    width = size.latent * config.dtype.itemsize
+    linear = config.method.recommended and POINTS_PER_FEATURE * size.columns <= M
+    kernel = "RBF() + Linear()" if linear else "RBF()"
+    if config.kernel is not None:
+        kernel = type(config.kernel).__name__
+    committee = config.method.committee is not None
+    pooled = config.share == "auto" and config.method.recommended
+    same_points = config.inducing is None or config.share in ("inducing", "both")
     return TrainingPlan(
         rows=size.unmerged or size.rows,
         distinct=size.rows if size.unmerged else None,
@@ -185,81 +199,97 @@ def plan_training(config: Config, size: TableSize, M: int) -> TrainingPlan:
         device=str(config.device),
         method=method.label,
         sites_per_row=sites_per_row,
+        kernel=kernel,
+        share_kernel=committee or config.share in ("kernel", "both"),
+        share_inducing=same_points and not committee,
+        share_prior=config.share == "prior" or pooled,
         n_inducing=M,
+        chunk=max(1, BATCH_BYTES // (width * max(M, LEAST_M))),
+        optimizer=steps.optimizer,
+        schedule=steps.schedule,
+        loose=steps.loose,
+        rate=steps.rate,
+        final_rate=steps.final_rate,
+        anneal=steps.anneal,
+        batch_size=steps.batch,
+        max_epochs=max_epochs,
+        planned=config.max_epochs is None and steps.planned,
+        damping=steps.damping,
         sweep_damping=config.damping or method.sweep_damping,
         tol=config.tol,
         max_seconds=config.max_seconds,
         why=_explain_training(config, sites_per_row),
-        **_choose_model(config, size, M),
-        **_choose_steps(config, method, size, M),
     )
 
 
-def _choose_model(config: Config, size: TableSize, M: int) -> dict[str, Any]:
-    """Return the kernel, and what the classes share."""
+class _Steps(NamedTuple):
+    """How the hyper-parameters are stepped."""
+
+    optimizer: str
+    schedule: str
+    loose: bool  # L-BFGS with loosely converged sites
+    batch: int | None  # rows per step; None: all
+    number: int  # mini-batch steps
+    rate: float
+    final_rate: float
+    anneal: bool
+    planned: bool  # the library chose when training ends
+    damping: float
+
+
+def _choose_steps(config: Config, method: Method, size: TableSize, M: int) -> _Steps:
+    """Choose optimizer, schedule, batches and rate."""
     recommended = config.method.recommended
-    committee = config.method.committee
-    linear = recommended and POINTS_PER_FEATURE * size.columns <= M
-    default = "RBF() + Linear()" if linear else "RBF()"
-    same_points = config.inducing is None or config.share in ("inducing", "both")
-    return {
-        "kernel": default if config.kernel is None else type(config.kernel).__name__,
-        "share_kernel": committee is not None or config.share in ("kernel", "both"),
-        "share_inducing": committee is None and same_points,
-        "share_prior": config.share == "prior"
-        or (config.share == "auto" and recommended),
-    }
-
-
-def _choose_steps(
-    config: Config, method: Method, size: TableSize, M: int
-) -> dict[str, Any]:
-    """Return optimizer, schedule, batches, rate and epochs."""
-    free = config.method.recommended and _is_open(config, size)
+    free = recommended and _is_open(config, size)
     quick = takes_lbfgs(config, size, M)
+
+    schedule = config.schedule
+    if method.needs_all_rows or quick:
+        schedule = "outer"
+
     if free:
+        few = 1
         steps = _count_steps(config, size, M)
     else:
+        few = papers.FULL_BATCH_ROWS
         steps = papers.count_steps(size.rows, BATCH_ROWS)
-    schedule = "outer"
-    if not (method.needs_all_rows or quick):
-        schedule = config.schedule
-    width = size.latent * config.dtype.itemsize
-    usual = min(steps.rows, max(1, BATCH_BYTES // (width * M)))
-    batch = _batch_size(
-        config,
-        method,
-        schedule,
-        size.rows,
-        usual,
-        1 if free else papers.FULL_BATCH_ROWS,
-    )
+    usual = None  # all rows
+    if size.rows > few:
+        width = size.latent * config.dtype.itemsize
+        usual = min(steps.rows, max(1, BATCH_BYTES // (width * M)))
+    batch = _batch_size(config, method, schedule, size.rows, usual)
+
     optimizer = config.optimizer
-    planned = config.method.recommended or batch is not None or quick
     if optimizer == "auto":
+        optimizer = method.full_batch_optimizer
         if batch is not None:
             optimizer = "adam"
         elif quick:
             optimizer = "lbfgs"
-        else:
-            optimizer = method.full_batch_optimizer
-    rate = config.learning_rate or (0.01 if batch is None else steps.rate)
+
     anneal = free and batch is not None
-    falls = batch is not None and optimizer == "adam"
-    return {
-        "optimizer": optimizer,
-        "schedule": schedule,
-        "loose": quick,
-        "rate": rate,
-        "final_rate": (0.01 if anneal else 0.1) * rate if falls else rate,
-        "anneal": anneal,
-        "batch_size": batch,
-        "chunk": max(1, BATCH_BYTES // (width * max(M, LEAST_M))),
-        "max_epochs": config.max_epochs
-        or _count_epochs(config, batch, size, steps, quick),
-        "planned": config.max_epochs is None and planned,
-        "damping": config.damping or (method.sweep_damping if batch is None else 1.0),
-    }
+    rate = config.learning_rate
+    if rate is None:
+        rate = FULL_BATCH_RATE if batch is None else steps.rate
+    final_rate = rate
+    if batch is not None and optimizer == "adam":
+        final_rate = (0.01 if anneal else 0.1) * rate
+
+    damping = config.damping
+    if damping is None:
+        damping = method.sweep_damping if batch is None else 1.0
+    return _Steps(
+        optimizer=optimizer,
+        schedule=schedule,
+        loose=quick,
+        batch=batch,
+        number=steps.number,
+        rate=rate,
+        final_rate=final_rate,
+        anneal=anneal,
+        planned=recommended or batch is not None or quick,
+        damping=damping,
+    )
 
 
 def _count_steps(config: Config, size: TableSize, M: int) -> BatchSteps:
@@ -273,8 +303,9 @@ def _count_steps(config: Config, size: TableSize, M: int) -> BatchSteps:
 
 
 def _is_open(config: Config, size: TableSize) -> bool:
-    """Return whether the library chooses batches, optimiser, schedule and step size:
-    for a named method, if the user sets none.
+    """Return whether the library chooses batches, optimizer, schedule and step size.
+
+    For a named method it does if the user sets none of them.
     """
     method = config.method
     batch = config.batch_size
@@ -295,53 +326,46 @@ def _is_open(config: Config, size: TableSize) -> bool:
 
 
 def _batch_size(
-    config: Config, method: Method, schedule: str, n_rows: int, usual: int, least: int
+    config: Config, method: Method, schedule: str, n_rows: int, usual: int | None
 ) -> int | None:
-    """Return the batch size; None for full batches, as for `least` rows or fewer."""
+    """Return the rows per step; None for full batches. `usual`: what "auto" means."""
     value = config.batch_size
-    needs_all = (
-        schedule != "inner-approx" or config.optimizer in papers.FULL_BATCH_OPTIMIZERS
-    )
+    full_batch_optimizer = config.optimizer in papers.FULL_BATCH_OPTIMIZERS
+    needs_all = schedule != "inner-approx" or full_batch_optimizer
     if value == "auto":
-        if n_rows <= least or needs_all:
-            return None
-        return usual
+        return None if needs_all else usual
     if value is None or (is_whole(value) and int(value) >= n_rows):
         return None
     if needs_all and method.needs_all_rows:
         known = method_names(method.task).items()
-        others = [
+        *others, last = (
             repr(name)
-            for name, cls in known
-            if not (cls.needs_all_rows or cls.recommended)
-        ]
+            for name, kind in known
+            if not (kind.needs_all_rows or kind.recommended)
+        )
+        listed = f"{', '.join(others)} or {last}" if others else last
         raise BadOption(
             f"{method.argument} needs all rows at once, but batch_size={value}: use "
-            f"batch_size=None, or a method that takes "
-            f"mini-batches: {', '.join(others[:-1])}{' or ' if others[1:] else ''}{others[-1]}."
+            f"batch_size=None, or a method that takes mini-batches: {listed}."
         )
     if needs_all:
+        what = f"optimizer={config.optimizer!r}"
         if schedule != "inner-approx":
             what = f"schedule={schedule!r}"
-        else:
-            what = f"optimizer={config.optimizer!r}"
         raise BadOption(
             f"{what} needs all rows at once, but batch_size={value}: use "
-            f"batch_size=None, or schedule='inner-approx' with "
-            "optimizer='adam'."
+            "batch_size=None, or schedule='inner-approx' with optimizer='adam'."
         )
     return int(value)
 
 
-def _count_epochs(
-    config: Config, batch: int | None, size: TableSize, steps: BatchSteps, quick: bool
-) -> int:
+def _count_epochs(config: Config, size: TableSize, steps: _Steps) -> int:
     """Return the most epochs, where the user leaves them to the library."""
     if not config.learn:
         return papers.SWEEPS
-    if batch is not None:
-        return max(3, math.ceil(steps.number * batch / size.rows))
-    if quick:
+    if steps.batch is not None:
+        return max(3, math.ceil(steps.number * steps.batch / size.rows))
+    if steps.loose:
         return LBFGS_EPOCHS[config.effort]
     return papers.FULL_BATCH_EPOCHS
 
@@ -391,73 +415,111 @@ def calibrates(config: ClassifierConfig) -> bool:
 
 
 def pools(config: ClassifierConfig) -> bool:
-    """Return whether other classifiers are pooled with the model: those of the effort,
-    or the user's own.
-    """
+    """Return whether other classifiers are pooled with the Gaussian process."""
     if config.ensemble != "auto":
         return config.ensemble is not None
     wanted = config.calibration is not None and bool(config.arguments["learn"])
     return config.method.recommended and wanted
 
 
-def plan_calibration(
-    config: ClassifierConfig,
-    size: TableSize,
-    *,
-    in_memory: bool,
-    eval_set: bool = False,
-    groups: int = 0,
-    short: bool = False,
-    most_of_a_class: int | None = None,
-) -> CalibrationPlan:
-    """Plan which rows judge the model and what is pooled with it.
+class Cases(NamedTuple):
+    """What decides which rows judge a classifier, and what is pooled with it."""
 
-    `size`: in cases, equal rows counted once. `eval_set`: the user gave rows. `groups`:
-    of rows that stay together; leave-one-out of a source cannot keep them so. `short`:
-    there is no time for folds. `most_of_a_class`: rows of the largest class, if known.
-    """
-    temperature = calibrates(config)
-    effort = config.effort
-    members = in_memory and pools(config)
+    size: TableSize  # equal rows counted once
+    in_memory: bool
+    eval_set: bool  # the user gave rows to judge by
+    groups: int = 0  # number of groups whose rows stay together
+    most_of_a_class: int | None = None  # rows of the largest class, if known
+
+
+def plan_judging(
+    config: ClassifierConfig, cases: Cases, *, short: bool = False
+) -> JudgingPlan:
+    """Plan which rows judge the model; `short`: there is no time for folds."""
     how = "none"
-    named = not config.method.recommended
-    counted = size.rows * max(
-        1.0, size.latent / MOST_BUDGETS
-    )  # a fit of more latent functions takes longer
-    if temperature or members:
-        no_more_fits = not in_memory or (named and effort == "fast" and not members)
-        left_out = "part" if groups and not in_memory else "leave-one-out"
-        judges = "part"
-        if not short and (named or counted <= FOLD_ROWS[effort]):
-            judges = "folds"
-        how = "eval_set" if eval_set else left_out if no_more_fits else judges
-    parts = max(LEAST_PARTS, math.ceil(size.rows / HELD_MOST))
-    if how == "folds":
-        parts = int(np.clip(FOLD_ROWS["fast"] // size.rows, *FOLDS))
-    elif groups and how == "part":
-        parts = min(parts, max(2, groups // LEAST_GROUPS))
-    auto = members and config.ensemble == "auto"
-    trees = members and isinstance(config.ensemble, str)
-    large = size.rows > FOLD_ROWS["balanced"]
-    enough = most_of_a_class is None or most_of_a_class >= BOOSTED_ROWS
-    boosts = not auto or (enough and (large or effort != "fast"))
-    return CalibrationPlan(
+    if calibrates(config) or (cases.in_memory and pools(config)):
+        how = _choose_judges(config, cases, short)
+    return JudgingPlan(
         how=how,
-        temperature=temperature,
-        parts=parts if how in ("folds", "part") else 0,
-        pools=members,
-        linear=auto,
-        networks=NETWORKS if auto else 0,
-        network_steps=NETWORK_STEPS[effort],
-        trees=_count_trees(TREES[effort if auto else "balanced"], size.rows)
-        if trees
-        else 0,
-        rate=BOOSTING_RATE[effort] if trees and boosts else 0.0,
-        leaves=MOST_LEAVES if large else 0,
-        refits=size.rows <= REFIT_ROWS and effort != "fast",
-        groups=groups,
-        why=_explain_calibration(config, how, in_memory),
+        temperature=calibrates(config),
+        parts=_count_parts(cases, how),
+        groups=cases.groups,
+        why=_explain_judging(config, how, cases.in_memory),
     )
+
+
+def _choose_judges(config: ClassifierConfig, cases: Cases, short: bool) -> str:
+    """Return "eval_set", "folds", "part" or "leave-one-out"."""
+    if cases.eval_set:
+        return "eval_set"
+    if not cases.in_memory:  # leave-one-out of a source cannot keep groups together
+        return "part" if cases.groups else "leave-one-out"
+    named = not config.method.recommended
+    if named and config.effort == "fast" and not pools(config):
+        return "leave-one-out"
+    # a fit of more latent functions takes longer
+    counted = cases.size.rows * max(1.0, cases.size.latent / MOST_BUDGETS)
+    if not short and (named or counted <= FOLD_ROWS[config.effort]):
+        return "folds"
+    return "part"
+
+
+def _count_parts(cases: Cases, how: str) -> int:
+    """Return the number of parts that the rows are divided into."""
+    rows = cases.size.rows
+    if how == "folds":
+        return int(np.clip(FOLD_ROWS["fast"] // rows, *FOLDS))
+    if how != "part":
+        return 0
+    parts = max(LEAST_PARTS, math.ceil(rows / HELD_MOST))
+    if cases.groups:
+        parts = min(parts, max(2, cases.groups // LEAST_GROUPS))
+    return parts
+
+
+def plan_members(config: ClassifierConfig, cases: Cases) -> MembersPlan:
+    """Plan which classifiers are pooled with the Gaussian process."""
+    rows = cases.size.rows
+    refits = rows <= REFIT_ROWS and config.effort != "fast"
+    if not (cases.in_memory and pools(config)):
+        return MembersPlan(refits=refits, why=_explain_pool(config))
+    if not isinstance(config.ensemble, str):
+        return MembersPlan(pools=True, refits=refits, why="given")
+    leaves = 0
+    if rows > FOLD_ROWS["balanced"]:
+        leaves = MOST_LEAVES
+    if config.ensemble == "trees":
+        trees = _count_trees(TREES["balanced"], rows)
+        return MembersPlan(
+            pools=True,
+            trees=trees,
+            rate=BOOSTING_RATE[config.effort],
+            leaves=leaves,
+            refits=refits,
+            why="given",
+        )
+    rate = 0.0
+    if _takes_boosting(config, cases):
+        rate = BOOSTING_RATE[config.effort]
+    return MembersPlan(
+        pools=True,
+        linear=True,
+        networks=NETWORKS,
+        network_steps=NETWORK_STEPS[config.effort],
+        trees=_count_trees(TREES[config.effort], rows),
+        rate=rate,
+        leaves=leaves,
+        refits=refits,
+        why=_explain_pool(config),
+    )
+
+
+def _takes_boosting(config: ClassifierConfig, cases: Cases) -> bool:
+    """Return whether boosting is a member: a class has rows enough for its leaves."""
+    most = cases.most_of_a_class
+    if most is not None and most < BOOSTED_ROWS:
+        return False
+    return config.effort != "fast" or cases.size.rows > FOLD_ROWS["balanced"]
 
 
 def _count_trees(most: int, rows: int) -> int:
@@ -465,23 +527,63 @@ def _count_trees(most: int, rows: int) -> int:
     return min(most, max(LEAST_TREES, TREE_ROWS // rows))
 
 
-def _explain_calibration(
-    config: ClassifierConfig, how: str, in_memory: bool
-) -> dict[str, str]:
+def plan_fast(
+    config: ClassifierConfig, cases: Cases, trains: TableSize, most_points: int
+) -> FitPlan | None:
+    """Plan what effort="fast" would do, at most `most_points` inducing points.
+
+    None if it changes nothing. `trains`: size of the rows to train on.
+    """
+    if config.effort == "fast" or not config.method.recommended:
+        return None
+    config = replace(config, effort="fast")
+    M = min(most_points, count_points(config, trains))
+    # groups and an eval_set take no time: rows decide
+    cases = Cases(trains, cases.in_memory, eval_set=False)
+    return FitPlan(
+        training=plan_training(config, trains, M),
+        judging=plan_judging(config, cases),
+        members=plan_members(config, cases),
+    )
+
+
+def merges_equal_rows(config: Config) -> bool:
+    """Return whether equal rows of equal labels are trained on as one."""
+    return config.method.recommended
+
+
+def samples_rows(config: Config) -> bool:
+    """Return whether the Gaussian process may see a sample of the rows only."""
+    return config.method.recommended
+
+
+def places_points_between_rows(config: Config) -> bool:
+    """Return whether no inducing point may be a row, nor depend on signs of columns."""
+    return config.method.recommended
+
+
+def fixes_rare_levels(config: Config) -> bool:
+    """Return whether inducing inputs stay as they are along columns of rare levels."""
+    return config.method.recommended
+
+
+def _explain_judging(config: ClassifierConfig, how: str, in_memory: bool) -> str:
     part = f"more work than folds may take, or a time limit: at most {HELD_MOST:,} rows"
+    if not in_memory:
+        part = f"groups that are not in memory: at most {HELD_MOST:,} of their rows"
     rows = {
         "folds": f"up to {FOLD_ROWS[config.effort]:,} rows, fewer with more than "
         f"{MOST_BUDGETS} latent functions",
-        "part": part
-        if in_memory
-        else f"groups that are not in memory: at most {HELD_MOST:,} of their rows",
+        "part": part,
         "leave-one-out": "rows that are not in memory",
         "none": "calibration=None, or a named method",
     }
-    rule = "only with method='auto'"
-    if config.method.recommended:
-        rule = f"effort={config.effort!r}"
-    return {
-        "how": rows.get(how, "given"),
-        "pools": rule if config.ensemble == "auto" else "given",
-    }
+    return rows.get(how, "given")
+
+
+def _explain_pool(config: ClassifierConfig) -> str:
+    if config.ensemble != "auto":
+        return "given"
+    if not config.method.recommended:
+        return "only with method='auto'"
+    return f"effort={config.effort!r}"

@@ -1,6 +1,4 @@
-"""The methods of regression, one class each: points of the same engine, with a Gaussian
-likelihood.
-"""
+"""The methods of regression: the same engine with a Gaussian likelihood."""
 
 from __future__ import annotations
 
@@ -53,16 +51,18 @@ class RegressionMethod(Method):
 
     @property
     def fixed_inducing(self) -> bool:
-        """Whether inducing points are rows, never learnt: without the residual, the
-        maximum would have all of them in one place.
+        """Whether inducing points are rows, which are never learnt.
+
+        Without the residual, the optimum would put all of them in one place.
         """
         return self.projected or self.exact_jitter
 
     def make_likelihood(
         self, n_classes: int, learn: frozenset[str], noise: float = 0.0
     ) -> Gaussian:
-        """Make the likelihood; `noise` is in units of the targets' variance, and learnt
-        if `learn` has "noise".
+        """Make the likelihood; it learns the noise if `learn` contains "noise".
+
+        `noise` is in units of the targets' variance.
         """
         return Gaussian(noise, "noise" in learn, self.projected)
 
@@ -75,7 +75,10 @@ class RegressionMethod(Method):
             if issubclass(cls, RegressionMethod) and cls.has_evidence
         )
         names = ", ".join(repr(cls.name) for cls in known)
-        return f"{self.argument} has no evidence of all rows under the model that it predicts with: use one of {names}."
+        return (
+            f"{self.argument} has no evidence of all rows under the model that it "
+            f"predicts with: use one of {names}."
+        )
 
 
 def read_regression_method(value: Any) -> RegressionMethod:
@@ -103,9 +106,7 @@ class Exact(RegressionMethod):
 
 @METHODS.register
 class FITC(RegressionMethod):
-    """Fully independent training conditional: each row keeps its own residual variance,
-    O(NM²).
-    """
+    """FITC: each row keeps its own residual variance, O(NM²)."""
 
     name = "fitc"
     has_evidence = True
@@ -123,9 +124,7 @@ class SGPR(_Variational):
 
 @METHODS.register
 class SVGP(_Variational):
-    """Hensman's stochastic version of the same bound: natural-gradient steps of q in
-    mini-batches.
-    """
+    """Stochastic variational inference: natural-gradient steps in mini-batches."""
 
     name = "svi"
     takes_spectrum = True
@@ -137,9 +136,7 @@ class SVGP(_Variational):
 
 @METHODS.register
 class ProjectedProcess(RegressionMethod):
-    """Projected process: the likelihood lacks the residual variance, predictions have
-    it.
-    """
+    """Projected process: residual variance in predictions, not in the likelihood."""
 
     name = "pp"
     projected = True
@@ -147,9 +144,7 @@ class ProjectedProcess(RegressionMethod):
 
 @METHODS.register
 class SubsetOfRegressors(RegressionMethod):
-    """Subset of regressors: neither likelihood nor predictions have the residual
-    variance.
-    """
+    """Subset of regressors: no residual variance at all."""
 
     name = "sr"
     projected = True
@@ -193,8 +188,7 @@ class SubsetOfData(RegressionMethod):
 @METHODS.register
 @dataclass(eq=False, repr=False)
 class BCM(RegressionMethod):
-    """Bayesian committee machine: the exact method on parts of the rows, whose
-    predictions are combined.
+    """Bayesian committee machine: exact models on parts of the rows, combined.
 
     Parameters
     ----------
@@ -223,8 +217,7 @@ class BCM(RegressionMethod):
 @METHODS.register
 @dataclass(eq=False, repr=False)
 class ConjugateGradients(_Variational):
-    """Learns as `SGPR`, then solves the exact system by preconditioned conjugate
-    gradients.
+    """Learns like `SGPR`, then solves the exact system by conjugate gradients.
 
     Parameters
     ----------
@@ -248,9 +241,7 @@ FULL_BATCH_ROWS = 20_000
 
 
 def choose_regression_method(rows: int, in_memory: bool = True) -> str:
-    """Return the name of the method that the command line takes for a table of this
-    size.
-    """
+    """Return the method that the command line takes for a table of this size."""
     if in_memory and rows <= EXACT_ROWS:
         return "exact"
     if in_memory and rows <= FULL_BATCH_ROWS:

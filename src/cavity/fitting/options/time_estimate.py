@@ -1,11 +1,11 @@
-"""How long a plan will take, before it is executed: counts of its work times the speed
-of this machine.
+"""How long a plan takes on this machine, before it is executed.
 
-    step      5 ms + .5 ns · C M² (B + M/2) + 65 ns · C M (B + M)       C latent functions, M points, B rows
+    step      5 ms + .5 ns · C M² (B + M/2) + 65 ns · C M (B + M)
     training  one step per batch and epoch; L-BFGS takes four steps per epoch
     folds     the training again, on their rows
-    pool      by leaves, rows and columns: boosting and the forest are fitted to every part and to all rows
+    pool      by leaves, rows and columns; every part and all rows are fitted
 
+C are latent functions, M inducing points, B rows per step.
 The constants are CPU seconds of one core on which `measure_slowness` is 1. It times a
 few small operations once per fit.
 """
@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import replace
 
 import torch
 
-from cavity.fitting.options.plan import CalibrationPlan, Plan, TrainingPlan
+from cavity.fitting.options.plan import FitPlan, JudgingPlan, TrainingPlan
+from cavity.pool.plan import MembersPlan
 
 # of a step's many small operations, and of its products
+Seconds = dict[str, float]  # by stage
+
 STEP_SECONDS = 5e-3
 PRODUCT_SECONDS = 5e-10
 VALUE_SECONDS = 6.5e-8  # of a kernel value, with its derivatives
@@ -44,8 +46,9 @@ REPEATS = 5
 
 
 def measure_slowness() -> float:
-    """Return the time of small operations relative to the machine of the constants; it
-    takes a few milliseconds.
+    """Return the time of small operations relative to the reference machine.
+
+    It takes a few milliseconds.
     """
     A = torch.linspace(0, 1, 2 * 100 * 200, dtype=torch.float64).reshape(2, 100, 200)
     eye = 200 * torch.eye(100, dtype=torch.float64)
@@ -57,41 +60,32 @@ def measure_slowness() -> float:
     return fastest / REFERENCE_SECONDS
 
 
-def add_estimate(plan: Plan, fast: Plan | None) -> Plan:
-    """Return the plan with the seconds that it will take on this machine; `fast`: the
-    plan of effort="fast".
-    """
-    known = any(
-        _has_estimate(each.training) for each in (plan, fast) if each is not None
-    )
+def estimate_fits(plan: FitPlan, fast: FitPlan | None) -> tuple[Seconds, float | None]:
+    """Return the seconds by stage that a plan takes here, and all of `fast`, if known."""
+    known = _has_estimate(plan.training)
+    if fast is not None:
+        known = known or _has_estimate(fast.training)
     slowness = measure_slowness() if known else 1.0
+    seconds = estimate_seconds(plan, slowness)
     if fast is None:
-        quick = {}
-    else:
-        quick = estimate_seconds(fast, slowness)
-    fast_seconds = sum(quick.values()) if quick else None
-    return replace(
-        plan, seconds=estimate_seconds(plan, slowness), fast_seconds=fast_seconds
-    )
+        return seconds, None
+    quick = estimate_seconds(fast, slowness)
+    return seconds, sum(quick.values()) if quick else None
 
 
-def estimate_seconds(plan: Plan, slowness: float) -> dict[str, float]:
-    """Return seconds by stage; empty on a GPU, and where training ends by its tolerance
-    alone.
-    """
-    given = plan.training
-    calibration = plan.calibration
-    if not _has_estimate(given):
+def estimate_seconds(plan: FitPlan, slowness: float) -> Seconds:
+    """Return seconds by stage; empty on a GPU, or where only the tolerance ends a fit."""
+    training = plan.training
+    judging = plan.judging
+    if not _has_estimate(training):
         return {}
-    training = replace(given, rows=given.distinct or given.rows)
-    found = {"training": _train(training)}
-    if calibration is not None and calibration.how == "folds":
-        part = replace(
-            training, rows=round(training.rows * (1 - 1 / calibration.parts))
-        )
-        found["folds"] = calibration.parts * _train(part)
-    if calibration is not None and calibration.linear:
-        found["pool"] = _fit_members(given, calibration)
+    distinct = training.distinct or training.rows
+    found = {"training": _train(training, distinct)}
+    if judging is not None and judging.how == "folds":
+        kept = round(distinct * (1 - 1 / judging.parts))
+        found["folds"] = judging.parts * _train(training, kept)
+    if judging is not None and plan.members.linear:
+        found["pool"] = _fit_members(training, judging, plan.members)
     return {stage: slowness * seconds for stage, seconds in found.items()}
 
 
@@ -99,12 +93,11 @@ def _has_estimate(plan: TrainingPlan) -> bool:
     return plan.device == "cpu" and bool(plan.loose or plan.batch_size)
 
 
-def _train(plan: TrainingPlan) -> float:
-    if plan.batch_size is None:
-        steps = LBFGS_STEPS
-    else:
-        steps = -(-plan.rows // plan.batch_size)
-    return plan.max_epochs * steps * _step(plan, plan.batch_size or plan.rows)
+def _train(plan: TrainingPlan, rows: int) -> float:
+    steps = LBFGS_STEPS
+    if plan.batch_size is not None:
+        steps = -(-rows // plan.batch_size)
+    return plan.max_epochs * steps * _step(plan, plan.batch_size or rows)
 
 
 def _step(plan: TrainingPlan, rows: int) -> float:
@@ -113,31 +106,29 @@ def _step(plan: TrainingPlan, rows: int) -> float:
     return STEP_SECONDS + plan.latent * M * values
 
 
-def _fit_members(training: TrainingPlan, plan: CalibrationPlan) -> float:
+def _fit_members(
+    training: TrainingPlan, judging: JudgingPlan, members: MembersPlan
+) -> float:
     rows = training.rows
     columns = training.columns
     leaves = min(LEAVES, max(2, rows // LEAST_LEAF))
-    boosted = (
-        leaves * (LEAF_SECONDS + LEAF_COLUMN_SECONDS * columns)
-        + CELL_SECONDS * rows * columns
-    )
+    per_leaf = LEAF_SECONDS + LEAF_COLUMN_SECONDS * columns
+    boosted = leaves * per_leaf + CELL_SECONDS * rows * columns
     tree = TREE_SECONDS + TREE_ROW_SECONDS * rows * math.sqrt(columns)
-    if plan.how == "folds":
-        fits = plan.parts + 1
-    elif plan.refits:
+    fits = 1
+    if judging.how == "folds":
+        fits = judging.parts + 1
+    elif members.refits:
         fits = 2
-    else:
-        fits = 1
     rounds = 0.0
-    if plan.rate:
-        rounds = REACH / plan.rate
-    return WEIGHING_SECONDS + fits * (
-        plan.trees * tree + rounds * training.latent * boosted
-    )
+    if members.rate:
+        rounds = REACH / members.rate
+    each = members.trees * tree + rounds * training.latent * boosted
+    return WEIGHING_SECONDS + fits * each
 
 
-def fits_in(plan: Plan, seconds: float) -> bool:
-    """Return whether a plan is known to take at most so many seconds."""
+def fits_in(plan: FitPlan, seconds: float) -> bool:
+    """Return whether the plan should finish within `seconds`."""
     known = estimate_seconds(plan, measure_slowness())
     return bool(known) and sum(known.values()) <= seconds
 

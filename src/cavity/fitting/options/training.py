@@ -128,7 +128,8 @@ class Training(Parameters):
         return all(_is_same(a, b) for a, b in pairs)
 
     def __repr__(self) -> str:
-        return f"Training({', '.join(f'{name}={value!r}' for name, value in self.changed().items())})"
+        given = (f"{name}={value!r}" for name, value in self.changed().items())
+        return f"Training({', '.join(given)})"
 
 
 def _is_same(a: Any, b: Any) -> bool:

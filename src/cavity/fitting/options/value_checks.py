@@ -30,8 +30,9 @@ DTYPES = ("float32", "float64")
 def checked(
     check: Callable[..., Any], *limits: Any, optional: bool = False, **more: Any
 ) -> Metadata:
-    """Declare the argument of a field's name, within limits: `check(name, value,
-    *limits)` reads it. `optional`: or None.
+    """Declare how the argument with the field's name is read.
+
+    `check(name, value, *limits)` reads it; `optional` allows None.
     """
 
     def read(name: str, value: Any) -> Any:
@@ -43,7 +44,10 @@ def checked(
 
 
 def taken(reader: Callable[[Any], Any]) -> Metadata:
-    """Declare the argument of a field's name: `reader(value)` reads it."""
+    """Declare how the argument with the field's name is read.
+
+    `check(name, value, *limits)` reads it; `optional` allows None.
+    """
     return {"read": lambda name, value: reader(value)}
 
 
@@ -114,8 +118,9 @@ def read_level(value: Any, name: str = "level") -> float:
 
 
 def read_n_inducing(value: Any, automatic: bool = False) -> int | float | None:
-    """Check `n_inducing`: an integer, or a fraction of the rows; None for "auto", if it
-    is `automatic`.
+    """Check `n_inducing`: an integer, or a fraction of the rows.
+
+    If it is `automatic`, "auto" becomes None.
     """
     if automatic and isinstance(value, str) and value == "auto":
         return None

@@ -3,7 +3,7 @@
   "use strict";
   var list = function (selector, from) { return Array.prototype.slice.call((from || document).querySelectorAll(selector)); };
 
-  // tooltips of marks
+  // tooltips
   var tip = document.createElement("div");
   tip.className = "tip";
   tip.hidden = true;
@@ -25,7 +25,7 @@
   document.addEventListener("pointerdown", show);
   document.addEventListener("scroll", function () { tip.hidden = true; }, { passive: true });
 
-  // tables that sort
+  // sortable tables
   function key(row, place) {
     var text = row.cells[place].textContent.trim(), number = parseFloat(text.replace(/,/g, ""));
     return /^[-+]?[0-9.]/.test(text) && !isNaN(number) ? number : text.toLowerCase();
@@ -50,7 +50,7 @@
     });
   });
 
-  // links open folded sections, and paper shows all of them
+  // a link opens a folded section; printing opens all of them
   function unfold() {
     var part = location.hash.length > 1 ? document.getElementById(location.hash.slice(1)) : null;
     if (part) { list("details", part).forEach(function (fold) { fold.open = true; }); }

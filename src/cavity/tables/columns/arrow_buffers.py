@@ -1,5 +1,6 @@
-"""Between Arrow and NumPy by way of their buffers: pyarrow's own conversions import
-pandas, which takes half a second.
+"""Convert between Arrow and NumPy through their buffers.
+
+pyarrow's own conversions import pandas, which takes half a second.
 """
 
 from __future__ import annotations
@@ -15,19 +16,17 @@ from cavity.tables.arrow_tables import import_pyarrow
 
 
 def to_flags(column: Any) -> Flags:
-    """Return booleans of Arrow as an array; missing cells are False."""
+    """Convert Arrow booleans to an array; missing cells are False."""
     return _read_numbers(column.cast("uint8"), np.bool_) & find_present(column)
 
 
 def to_floats(column: Any) -> Floats:
-    """Return float64 of Arrow as an array; missing cells are NaN."""
+    """Convert Arrow float64 to an array; missing cells are NaN."""
     return np.where(find_present(column), _read_numbers(column, np.float64), np.nan)
 
 
 def to_places(column: Any) -> NDArray[np.int32]:
-    """Return int32 of Arrow, such as the indices of a dictionary, as an array; missing
-    cells are 0.
-    """
+    """Convert Arrow int32, such as dictionary indices, to an array; missing cells are 0."""
     return np.where(find_present(column), _read_numbers(column, np.int32), 0)
 
 
@@ -50,10 +49,9 @@ def from_array(values: NDArray[Any]) -> Any:
         return from_texts([str(value) for value in values.tolist()])
     if values.dtype.kind == "b":
         return from_array(values.astype(np.uint8)).cast("bool")
+    kind = getattr(arrow, values.dtype.name)()
     buffer = arrow.py_buffer(np.ascontiguousarray(values))
-    return arrow.Array.from_buffers(
-        getattr(arrow, values.dtype.name)(), len(values), [None, buffer]
-    )
+    return arrow.Array.from_buffers(kind, len(values), [None, buffer])
 
 
 def _read_numbers(column: Any, kind: Any) -> NDArray[Any]:

@@ -1,6 +1,4 @@
-"""Cells of a column as numbers or text; patterns for numbers and missing cells, and
-what is done with missing ones.
-"""
+"""Cells of a column as numbers or text: patterns of numbers, and missing cells."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ MISSING = (
 )
 MICROS_PER_DAY = 86_400e6
 
-# by what separates the decimals; "." wins if cells can be read both ways
+# Formatted numbers by their decimal separator; "." wins if cells can be read both ways.
 STYLES = {".": "1,250.5", ",": "1.250,5"}
 _EXPONENT = r"([eE][+-]?[0-9]+)?"
 _SPACE = r"' \x{A0}\x{202F}"  # other separators of thousands
@@ -43,14 +41,15 @@ _UNIT = r"[$€£¥%]"  # does not change the value
 
 
 def _make_pattern(decimal: str, thousands: str) -> str:
-    """Return the pattern of numbers as people write them: 1,250.5 and 1.250,5 and 51,68
-    and 12 % and € 5.
+    """Return the pattern of formatted numbers: 1,250.5, 1.250,5, 51,68, 12 %, € 5.
 
-    Thousands do not begin with 0: 0,344 has a decimal comma.
+    Groups of thousands do not start with 0, so 0,344 has a decimal comma.
     """
     whole = rf"[1-9][0-9]{{0,2}}([{thousands}{_SPACE}][0-9]{{3}})+|[0-9]+"
     body = rf"({whole})([{decimal}][0-9]*)?|[{decimal}][0-9]+"
-    return rf"^{_UNIT}? ?[+-]?({body}){_EXPONENT} ?{_UNIT}?$|^[+-]{_UNIT} ?({body}) ?{_UNIT}?$"
+    usual = rf"^{_UNIT}? ?[+-]?({body}){_EXPONENT} ?{_UNIT}?$"
+    sign_before_unit = rf"^[+-]{_UNIT} ?({body}) ?{_UNIT}?$"
+    return f"{usual}|{sign_before_unit}"
 
 
 NUMBER = rf"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+){_EXPONENT}$"
@@ -75,11 +74,10 @@ def to_numbers(
     style: str | None = None,
     odd: Counter[str] | None = None,
 ) -> tuple[Floats, Flags]:
-    """Convert a column to float64, with NaN for missing cells; also return which cells
-    are missing.
+    """Convert a column to float64; also return which cells are missing (NaN).
 
-    `style` is that of texts: what separates their decimals, or None for plain numbers.
-    With `odd`, texts that are not numbers are missing, and are counted there; otherwise
+    `style` is the decimal separator of formatted numbers; None: plain numbers. With
+    `odd`, texts that are not numbers become missing and are counted there. Otherwise
     BadInput names the row of the first.
     """
     import pyarrow.compute as pc
@@ -87,41 +85,50 @@ def to_numbers(
     arrow = import_pyarrow()
     kind = classify_type(column.type)
     if kind == "duration":
-        column = column.cast(arrow.duration("us"), safe=False).cast("int64")
-    if kind in ("duration", "number"):
-        value = to_floats(cast(column, "float64")) / (
-            MICROS_PER_DAY if kind == "duration" else 1.0
-        )
+        micros = column.cast(arrow.duration("us"), safe=False).cast("int64")
+        value = to_floats(cast(micros, "float64")) / MICROS_PER_DAY
+        lacks = np.isnan(value)
+    elif kind == "number":
+        value = to_floats(cast(column, "float64"))
         lacks = np.isnan(value)
     else:
         text = to_text(column)
         lacks = ~find_present(text)
         wrong = np.flatnonzero(~match_numbers(text, style) & ~lacks)
-        if len(wrong) and odd is not None and kind == "text":
-            odd[
-                f"column {name!r} has texts that are not numbers; they are taken as "
-                f"missing"
-            ] += len(wrong)
+        if len(wrong) and (odd is None or kind != "text"):
+            row = int(wrong[0])
+            _raise_not_numeric(
+                name, first + row + 1, text[row].as_py(), len(wrong), style
+            )
+        if len(wrong) and odd is not None:
+            note = (
+                f"column {name!r} has texts that are not numbers; they are treated as "
+                "missing"
+            )
+            odd[note] += len(wrong)
             lacks[wrong] = True
             text = pc.if_else(arrow.array(lacks), arrow.nulls(1, "string")[0], text)
-        elif len(wrong):
-            row = int(wrong[0])
-            more = ""
-            if len(wrong) > 1:
-                more = f" (and {len(wrong) - 1} more rows)"
-            written = ""
-            if style is not None:
-                written = f"; its numbers are written as {STYLES[style]}"
-            cell = f"row {first + row + 1} has {text[row].as_py()!r:.60}{more}"
-            raise BadInput(
-                f"column {name!r} is numeric, but {cell}: correct or empty such "
-                f"cells{written}."
-            )
         value = parse_numbers(text, style)
+
     large = np.flatnonzero(~np.isfinite(value) & ~lacks)
     if len(large):
         raise_infinite(name, first + int(large[0]) + 1)
     return value, lacks
+
+
+def _raise_not_numeric(
+    name: str, row: int, cell: str, count: int, style: str | None
+) -> NoReturn:
+    more = ""
+    if count > 1:
+        more = f" (and {count - 1} more rows)"
+    written = ""
+    if style is not None:
+        written = f"; its numbers are written as {STYLES[style]}"
+    raise BadInput(
+        f"column {name!r} is numeric, but row {row} has {cell!r:.60}{more}: correct "
+        f"such cells or leave them empty{written}."
+    )
 
 
 def filter_cells(text: Any, chosen: Flags) -> Any:
@@ -142,18 +149,15 @@ def match_numbers(text: Any, style: str | None = None) -> Flags:
 def parse_numbers(
     text: Any, style: str | None = None, chosen: Flags | None = None
 ) -> Floats:
-    """Parse text cells, or the chosen ones, that are numbers as float64, with NaN for
-    missing cells.
-    """
+    """Parse numeric text cells (default all) as float64, NaN for missing cells."""
     import pyarrow.compute as pc
 
-    if chosen is None:
-        text = text
-    else:
+    if chosen is not None:
         text = filter_cells(text, chosen)
     if style is not None:
+        thousands = "," if style == "." else "."
         text = pc.replace_substring_regex(text, rf"[$€£¥%{_SPACE}]", "")
-        text = pc.replace_substring(text, "," if style == "." else ".", "")
+        text = pc.replace_substring(text, thousands, "")
         text = pc.replace_substring(text, ",", ".")
     unsigned = pc.replace_substring(text, "+", "")  # Arrow does not parse plus signs
     return to_floats(cast(unsigned, "float64"))
@@ -161,54 +165,54 @@ def parse_numbers(
 
 def raise_infinite(name: str, row: int) -> NoReturn:
     raise BadInput(
-        f"column {name!r} has an infinite or too large number in row {row}: correct or "
-        f"empty it."
+        f"column {name!r} has an infinite or too large number in row {row}: correct "
+        "it or leave it empty."
     )
 
 
 def cast(column: Any, kind: str) -> Any:
     try:
         return column.cast(kind, safe=False)
-    except (
-        ValueError,
-        NotImplementedError,
-    ) as error:  # pyarrow's errors derive from these
+    # pyarrow's errors derive from these
+    except (ValueError, NotImplementedError) as error:
         raise BadInput(
             f"a column of type {column.type} cannot be read as {kind} ({error!s:.90})."
         ) from error
 
 
-class EncodingContext(NamedTuple):
-    """Number of the first row, counts of unusual cells, and whether odd cells are
-    errors.
-    """
+def count_cells(count: int) -> str:
+    return "1 cell" if count == 1 else f"{count} cells"
 
-    first: int
-    notes: Counter[str]
-    strict: bool = False
+
+class EncodingContext(NamedTuple):
+    """What encoding a column needs beside its cells."""
+
+    first: int  # number of the first row
+    notes: Counter[
+        str
+    ]  # counts of cells that differ from the training rows, by message
+    strict: bool = False  # whether a text in a numeric column is an error
 
     def read_numbers(
         self, column: Any, name: str, style: str | None = None
     ) -> tuple[Floats, Flags]:
-        """Convert a column to float64, as `to_numbers` does; a text that is not a
-        number is missing, or an error if strict.
+        """Convert a column to float64; see `to_numbers`.
+
+        A text that is not a number becomes missing, or an error if `strict`.
         """
-        return to_numbers(
-            column, name, self.first, style, None if self.strict else self.notes
-        )
+        odd = None if self.strict else self.notes
+        return to_numbers(column, name, self.first, style, odd)
 
     def note_missing(self, name: str, count: int, consequence: str) -> None:
         """Count missing cells in a column that had none in the training rows."""
         if count:
-            note = f"column {name!r} has missing cells, which the training rows did not have; {consequence}"
-            self.notes[note] += count
+            note = f"column {name!r} has missing cells, unlike the training rows"
+            self.notes[f"{note}; {consequence}"] += count
 
     def mark_missing(
         self, column: Any, X: Floats, lacks: Flags, consequence: str
     ) -> Floats:
-        """Return features with the column's indicator of missing cells; if it has none,
-        count them.
-        """
+        """Append the column's indicator of missing cells; without one, count them."""
         if column.missing:
             return np.column_stack([X, lacks])
         self.note_missing(column.name, int(lacks.sum()), consequence)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,8 +24,9 @@ MEAN_IS_USED = "the mean is used"
 
 
 class Number(NamedTuple):
-    """Numeric column, encoded as (value − mean)/scale, 0 for missing cells; with
-    `missing`, a second column indicates them.
+    """Numeric column, encoded as (value − mean)/scale; missing cells are 0.
+
+    With `missing`, a second column indicates missing cells.
     """
 
     name: str
@@ -34,7 +36,7 @@ class Number(NamedTuple):
     # range of the training rows; files before 0.3 do not have it
     low: float | None = None
     high: float | None = None
-    style: str | None = None  # what separates the decimals of formatted numbers
+    style: str | None = None  # decimal separator of formatted numbers
 
     @property
     def features(self) -> list[str]:
@@ -44,7 +46,8 @@ class Number(NamedTuple):
         style = ""
         if self.style is not None:
             style = f", written as {STYLES[self.style]}"
-        return f"number, mean {self.mean:.4g}, std {self.scale:.4g}{describe_missing(self)}{style}"
+        moments = f"mean {self.mean:.4g}, std {self.scale:.4g}"
+        return f"number, {moments}{describe_missing(self)}{style}"
 
     def encode(self, column: Any, context: EncodingContext) -> Floats:
         value, lacks = context.read_numbers(column, self.name, self.style)
@@ -53,8 +56,9 @@ class Number(NamedTuple):
 
 
 class Category(NamedTuple):
-    """Categorical column, encoded one-hot by the levels of the training rows; with
-    `missing`, one more indicates missing cells.
+    """Categorical column, encoded one-hot by the levels of the training rows.
+
+    With `missing`, one more column indicates missing cells.
     """
 
     name: str
@@ -63,15 +67,12 @@ class Category(NamedTuple):
 
     @property
     def features(self) -> list[str]:
-        return [
-            *(f"{self.name}={level}" for level in self.levels),
-            *list_indicator(self),
-        ]
+        return [f"{self.name}={level}" for level in self.levels] + list_indicator(self)
 
     def describe(self) -> str:
-        few = ", ".join(map(shorten, self.levels[:4])) + (
-            ", ..." if len(self.levels) > 4 else ""
-        )
+        few = ", ".join(map(shorten, self.levels[:4]))
+        if len(self.levels) > 4:
+            few += ", ..."
         return f"category, {len(self.levels)} levels ({few}){describe_missing(self)}"
 
     def encode(self, column: Any, context: EncodingContext) -> Floats:
@@ -79,26 +80,26 @@ class Category(NamedTuple):
         lacks = ~find_present(text)
         X = np.zeros((len(text), len(self.levels)))
         code = self._find_levels(text, column.type)
-        X[np.flatnonzero(code >= 0), code[code >= 0]] = 1.0
-        unseen = int(((code < 0) & ~lacks).sum())
+        known = code >= 0
+        X[known, code[known]] = 1.0
+        unseen = int((~known & ~lacks).sum())
         if unseen:
-            note = f"column {self.name!r} has categories that the training rows did not have"
-            context.notes[f"{note}; no category is set"] += unseen
+            note = (
+                f"column {self.name!r} has categories that the training rows did not "
+                "have; no category is set"
+            )
+            context.notes[note] += unseen
         return context.mark_missing(self, X, lacks, "no category is set")
 
     def _find_levels(self, text: Any, kind: Any) -> Any:
-        """Return the number of each cell's level, [n]; −1 for missing cells and unknown
-        levels.
-        """
+        """Return the number of each cell's level, [n]; −1: missing or unknown."""
         import pyarrow.compute as pc
 
-        boolean = import_pyarrow().types.is_boolean(
-            kind
-        )  # Arrow writes true, a text file may have had True
-        known = from_texts(
-            [level.lower() if boolean else level for level in self.levels]
-        )
-        found = pc.index_in(text, value_set=known)
+        levels: Sequence[str] = self.levels
+        if import_pyarrow().types.is_boolean(kind):
+            # Arrow writes true; the text file of the training rows may have had True
+            levels = [level.lower() for level in levels]
+        found = pc.index_in(text, value_set=from_texts(levels))
         return np.where(find_present(found), to_places(found), -1)
 
 
@@ -123,23 +124,20 @@ class Ignored(NamedTuple):
 
     name: str
     why: str
-    informs: bool = False  # it has information that the model does not get
+    informs: bool = False  # whether it has information that the model does not use
 
     def describe(self) -> str:
         return f"ignored ({self.why})"
 
 
 class Target(NamedTuple):
-    """Column of the labels: whole numbers or text, or any numbers for regression.
-
-    `missing` rows without a label are not used.
-    """
+    """Column of the labels: whole numbers or text, or any numbers for regression."""
 
     name: str
     whole: bool
-    missing: int = 0
+    missing: int = 0  # number of rows without a label; they are not used
     number: bool = False  # for regression
-    style: str | None = None  # as of a Number
+    style: str | None = None  # decimal separator of formatted numbers
 
 
 Column = Number | Category | Text | Date | Unchanged

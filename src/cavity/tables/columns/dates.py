@@ -1,4 +1,4 @@
-"""Dates and times: cells as days since 1970, and what matters in them as features."""
+"""Dates and times: cells as days since 1970, and their parts as features."""
 
 from __future__ import annotations
 
@@ -24,27 +24,13 @@ DAY = 86_400  # seconds
 MAX_DAYS = 4e6  # about eleven thousand years
 PARTS = ("days", "year", "season", "weekday", "clock")
 YEAR = 365.2425  # days
-STEPS = 2.0**32  # per unit, of rounded sines and cosines
-ORDERS = (
-    "day",
-    "month",
-)  # which comes first in 03/04/2020; the day wins if cells can be read both ways
-MONTHS = (
-    "jan",
-    "feb",
-    "mar",
-    "apr",
-    "may",
-    "jun",
-    "jul",
-    "aug",
-    "sep",
-    "oct",
-    "nov",
-    "dec",
-)
+STEPS = 2.0**32  # sines and cosines are rounded to 1/STEPS
+# What comes first in 03/04/2020; the day wins if cells can be read both ways.
+ORDERS = ("day", "month")
+MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
 EPOCH = datetime(1970, 1, 1)
-_CLOCK = r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(:(?P<second>\d{2}([.,]\d+)?))? ?(?P<half>[AaPp][Mm])?"
+_SECOND = r"(:(?P<second>\d{2}([.,]\d+)?))?"
+_CLOCK = rf"(?P<hour>\d{{1,2}}):(?P<minute>\d{{2}}){_SECOND} ?(?P<half>[AaPp][Mm])?"
 _AFTER = rf"([T ,]+{_CLOCK})? ?(Z|UTC|(?P<zone>[+-]\d{{2}}:?\d{{2}}))?"
 _MONTH = r"(?P<word>[A-Za-z]{3,9})\.?"
 PATTERNS = [
@@ -60,8 +46,9 @@ TIME = re.compile(_CLOCK)
 
 
 def to_days(column: Any, order: str, name: str, first: int) -> Floats:
-    """Convert dates, times (parts of a day) or their texts to days since 1970-01-01,
-    NaN for missing cells; refuse others.
+    """Convert dates, times or their texts to days since 1970-01-01.
+
+    A time is part of a day. Missing cells are NaN; other cells raise BadInput.
     """
     if import_pyarrow().types.is_temporal(column.type):
         return _typed_days(column)
@@ -69,16 +56,16 @@ def to_days(column: Any, order: str, name: str, first: int) -> Floats:
     coded = text.dictionary_encode()
     known = [np.nan]
     for cell in coded.dictionary.to_pylist():
-        known.append(parse_date(cell, order))
-        if np.isnan(known[-1]):
+        days = parse_date(cell, order)
+        if np.isnan(days):
             row = first + text.index(cell).as_py() + 1
             raise BadInput(
                 f"column {name!r} has dates, but row {row} has {cell!r:.60}: correct "
-                f"or empty it."
+                "it or leave it empty."
             )
-    return np.array(known)[
-        np.where(find_present(text), to_places(coded.indices) + 1, 0)
-    ]
+        known.append(days)
+    place = np.where(find_present(text), to_places(coded.indices) + 1, 0)
+    return np.array(known)[place]
 
 
 def _typed_days(column: Any) -> Floats:
@@ -92,8 +79,9 @@ def _typed_days(column: Any) -> Floats:
 
 
 def parse_date(text: str, order: str) -> float:
-    """Return days since 1970-01-01, the part of the day for a time alone, NaN for
-    anything else.
+    """Return days since 1970-01-01; NaN if the text is neither a date nor a time.
+
+    A time alone is part of a day.
     """
     try:
         if time := TIME.fullmatch(text):
@@ -114,25 +102,20 @@ def _read(part: dict[str, str | None], order: str) -> float:
         month = MONTHS.index(str(part["word"])[:3].lower()) + 1
         day = int(part["day"] or 0)
     elif part.get("one"):
-        one = int(part["one"] or 0)
-        two = int(part["two"] or 0)
-        if order == "day":
-            day = one
-            month = two
-        else:
-            day = two
-            month = one
+        day = int(part["one"] or 0)
+        month = int(part["two"] or 0)
+        if order == "month":
+            day, month = month, day
     else:
         month = int(part["month"] or 0)
         day = int(part["day"] or 0)
-    moment = datetime(year, month, day) + timedelta(
-        seconds=_seconds(part) if part.get("hour") else 0.0
-    )
+
+    moment = datetime(year, month, day)
+    if part.get("hour"):
+        moment += timedelta(seconds=_seconds(part))
     if zone := part.get("zone"):
-        sign = 1
-        if zone[0] == "-":
-            sign = -1
-        moment -= sign * timedelta(hours=int(zone[1:3]), minutes=int(zone[-2:]))
+        offset = timedelta(hours=int(zone[1:3]), minutes=int(zone[-2:]))
+        moment += offset if zone.startswith("-") else -offset
     return (moment - EPOCH).total_seconds() / DAY
 
 
@@ -143,7 +126,9 @@ def _seconds(part: dict[str, str | None]) -> float:
     if half := part.get("half"):
         if not 1 <= hour <= 12:
             raise ValueError(hour)
-        hour = hour % 12 + (12 if half.lower() == "pm" else 0)
+        hour %= 12
+        if half.lower() == "pm":
+            hour += 12
     if hour > 23 or minute > 59 or second >= 61:
         raise ValueError(hour)
     return 3600 * hour + 60 * minute + second
@@ -166,16 +151,13 @@ def find_weekdays(days: Floats) -> Floats:
 
 
 def to_circle(turns: Floats) -> Sequence[Floats]:
-    """Return a periodic quantity as sine and cosine, so that its end is near its
-    beginning.
+    """Return the sine and cosine of a periodic quantity, so that its ends are near.
 
-    They are rounded: libraries differ in the last bits, and trees may split between
-    Tuesday and Sunday, whose cosines are equal.
+    They are rounded: libraries differ in the last bits, and otherwise trees might split
+    between Tuesday and Sunday, whose cosines are equal.
     """
     angle = 2 * np.pi * turns
-    return np.rint(np.sin(angle) * STEPS) / STEPS, np.rint(
-        np.cos(angle) * STEPS
-    ) / STEPS
+    return [np.rint(part * STEPS) / STEPS for part in (np.sin(angle), np.cos(angle))]
 
 
 def format_day(days: float) -> str:
@@ -183,11 +165,11 @@ def format_day(days: float) -> str:
 
 
 class Date(NamedTuple):
-    """Column of dates or times, encoded by what matters in them; missing cells are 0.
+    """Column of dates or times, encoded by the parts that vary; missing cells are 0.
 
-    `parts` are some of "days" (since the first date) and "year", in units of their
-    spread; "season", "weekday" and "clock" (time of day) are pairs of sine and cosine.
-    With `missing`, one more column indicates which cells are missing.
+    `parts` may be "days" and "year", standardised, and "season", "weekday" and "clock"
+    (time of day), each a pair of sine and cosine. With `missing`, one more column
+    indicates missing cells.
     """
 
     name: str
@@ -201,27 +183,26 @@ class Date(NamedTuple):
 
     @property
     def features(self) -> list[str]:
-        pairs = [
-            [p] if p in ("days", "year") else [f"{p} sin", f"{p} cos"]
-            for p in self.parts
-        ]
-        return [
-            *(f"{self.name} {name}" for pair in pairs for name in pair),
-            *list_indicator(self),
-        ]
+        names = []
+        for part in self.parts:
+            if part in ("days", "year"):
+                names.append(f"{self.name} {part}")
+            else:
+                names += [f"{self.name} {part} sin", f"{self.name} {part} cos"]
+        return names + list_indicator(self)
 
     def describe(self) -> str:
-        parts = ", ".join(self.parts)
         if self.parts == ("clock",):
             return f"time of day{describe_missing(self)}"
-        return f"date, {format_day(self.low)} to {format_day(self.high)}, as {parts}{describe_missing(self)}"
+        period = f"{format_day(self.low)} to {format_day(self.high)}"
+        return f"date, {period}, as {', '.join(self.parts)}{describe_missing(self)}"
 
     def encode(self, column: Any, context: EncodingContext) -> Floats:
         days = to_days(column, self.order, self.name, context.first)
         lacks = np.isnan(days)
         value = np.where(lacks, self.low, days)
-        found = [part for name in self.parts for part in self._encode_part(name, value)]
-        X = np.where(lacks[:, None], 0.0, np.column_stack(found))
+        found = [np.column_stack(self._encode_part(part, value)) for part in self.parts]
+        X = np.where(lacks[:, None], 0.0, np.hstack(found))
         return context.mark_missing(self, X, lacks, "no date is set")
 
     def _encode_part(self, part: str, days: Floats) -> Sequence[Floats]:
@@ -231,4 +212,6 @@ class Date(NamedTuple):
             return [(find_years(days) - self.years[0]) / self.years[1]]
         if part == "season":
             return to_circle(find_season(days))
-        return to_circle(find_weekdays(days) / 7 if part == "weekday" else days % 1)
+        if part == "weekday":
+            return to_circle(find_weekdays(days) / 7)
+        return to_circle(days % 1)

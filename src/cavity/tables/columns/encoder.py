@@ -1,4 +1,4 @@
-"""Encode tables as numbers with columns whose preparation is known; stored as JSON.
+"""Encode tables as numbers with a known preparation, which JSON can store.
 
 Nothing here needs scikit-learn.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from itertools import chain
 from types import UnionType
 from typing import Any, Self, get_args, get_origin, get_type_hints
 
@@ -39,13 +40,13 @@ KINDS: Any = {
     "date": Date,
     "plain": Unchanged,
 }
+KIND_NAMES = {kind: name for name, kind in KINDS.items()}
 
 
 class ColumnEncoder:
-    """What a fitted `Preparation` knows of its columns, without the scikit-learn
-    transformer: enough to predict.
+    """What a fitted `Preparation` knows of its columns: enough to predict.
 
-    `target` and `strict` are those of `Preparation`.
+    `target` and `strict` have the same meaning as in `Preparation`.
     """
 
     columns_: tuple[Column, ...]
@@ -80,11 +81,12 @@ class ColumnEncoder:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the features, the columns of `transform`."""
-        return tuple(name for column in self.columns_ for name in column.features)
+        return tuple(chain.from_iterable(column.features for column in self.columns_))
 
     def encode(self, data: Any, notes: Counter[str] | None = None) -> Floats:
-        """Encode rows as numbers: `transform`, but always an array, and without notes
-        on new columns.
+        """Encode rows as an array of numbers.
+
+        Unlike `transform`, it never returns a frame and does not note new columns.
 
         Parameters
         ----------
@@ -100,9 +102,9 @@ class ColumnEncoder:
         """
         chunk = self._to_chunk(data)
         check_columns(self, chunk.table.column_names, chunk.where)
-        context = EncodingContext(
-            chunk.first, Counter() if notes is None else notes, self.strict
-        )
+        if notes is None:
+            notes = Counter()
+        context = EncodingContext(chunk.first, notes, self.strict)
         with name_in_errors(chunk.where):
             parts = [
                 column.encode(get_column(chunk.table, column.name), context)
@@ -125,7 +127,7 @@ class ColumnEncoder:
         -------
         ndarray of shape (n,)
             Labels as whole numbers or text; floats if the target is a number. A missing
-            one raises `BadInput`: see `find_labelled`.
+            label raises `BadInput`: see `find_labelled`.
         """
         if self.target_ is None:
             raise BadOption(
@@ -167,7 +169,7 @@ class ColumnEncoder:
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
-        """Make a fitted preparation from the result of `to_json`.
+        """Create a fitted preparation from the result of `to_json`.
 
         Parameters
         ----------
@@ -188,10 +190,8 @@ class ColumnEncoder:
             # older files do not store the order
             known = [c.name for c in (*columns, *ignored)]
             names = read_field(value.get("features", known), tuple[str, ...])
-            made = cls(
-                None if target is None else target.name,
-                strict=bool(value.get("strict")),
-            )
+            target_name = None if target is None else target.name
+            made = cls(target_name, strict=bool(value.get("strict")))
             made._store(columns, target, ignored, names)
         except BadFile:
             raise
@@ -200,14 +200,13 @@ class ColumnEncoder:
             raise BadFile(
                 f"the preparation of the columns is damaged ({why})."
             ) from error
-        if (
-            len(set(made.inputs)) < len(made.inputs)
-            or not made.inputs
-            or not set(made.inputs) <= set(names)
-        ):
+
+        inputs = set(made.inputs)
+        repeated = len(inputs) < len(made.inputs)
+        if repeated or not inputs or not inputs <= set(names):
             raise BadFile(
-                "the preparation of the columns is damaged: it has a column twice, or "
-                "no columns."
+                "the preparation of the columns is damaged: a column occurs twice or is "
+                "unknown, or there are no columns."
             )
         return made
 
@@ -223,14 +222,12 @@ class ColumnEncoder:
 
 
 def leave_unchanged(names: Sequence[str]) -> ColumnEncoder:
-    """Return the encoder of numeric columns that are used as they are."""
+    """Return an encoder of numeric columns that leaves them as they are."""
     return ColumnEncoder()._store([Unchanged(name) for name in names], None, (), names)
 
 
 def encode_table(encoder: ColumnEncoder, chunk: Chunk, notes: Counter[str]) -> Floats:
-    """Encode a whole table, and count the cells of columns that the training rows did
-    not have.
-    """
+    """Encode a whole table; count the cells of columns that are new."""
     note_new_columns(encoder, chunk.table.column_names, chunk.table.num_rows, notes)
     return encoder.encode(chunk, notes)
 
@@ -238,21 +235,23 @@ def encode_table(encoder: ColumnEncoder, chunk: Chunk, notes: Counter[str]) -> F
 def check_columns(
     encoder: ColumnEncoder, names: Sequence[str], where: object = ""
 ) -> None:
-    """Raise BadInput if a table with columns of these names lacks one that the encoder
-    reads. `where`: its file.
+    """Raise BadInput if `names` lacks a column that the encoder reads.
+
+    `where` is the file of the table, for the message.
     """
     have = set(names)
     absent = [name for name in encoder.inputs if name not in have]
-    if absent:
-        more = ""
-        if len(absent) > 1:
-            more = f" (and {len(absent) - 1} more)"
-        hint = suggest_column(absent[0], list(names), 8)
-        lacks = f"{where} has" if where else "the data have"
-        raise BadInput(
-            f"{lacks} no column {absent[0]!r}{more}, which the model was trained with; "
-            f"{hint}"
-        )
+    if not absent:
+        return
+    more = ""
+    if len(absent) > 1:
+        more = f" (and {len(absent) - 1} more)"
+    lacks = f"{where} has" if where else "the data have"
+    hint = suggest_column(absent[0], list(names), 8)
+    raise BadInput(
+        f"{lacks} no column {absent[0]!r}{more}, which the model was trained with; "
+        f"{hint}"
+    )
 
 
 def suggest_column(name: str, names: Sequence[str], most: int = 12) -> str:
@@ -271,44 +270,43 @@ def note_new_columns(
     known = {*encoder.feature_names_in_.tolist(), encoder.target}
     new = [name for name in names if name and name not in known]
     if new and n_rows:
-        few = ", ".join(map(repr, new[:5])) + (", ..." if len(new) > 5 else "")
-        notes[f"columns that the training rows did not have are ignored: {few}"] += (
-            n_rows * len(new)
-        )
+        few = ", ".join(map(repr, new[:5]))
+        if len(new) > 5:
+            few += ", ..."
+        note = f"columns that the training rows did not have are ignored: {few}"
+        notes[note] += n_rows * len(new)
 
 
 def store_column(column: Column) -> dict[str, Any]:
-    kind = next(name for name, kind in KINDS.items() if type(column) is kind)
-    usual: dict[str, Any] = column._field_defaults
-    told = {
-        name: v
-        for name, v in column._asdict().items()
-        if name not in usual or v != usual[name]
-    }
-    return {"kind": kind, **told}
+    """Convert a column to a dict that JSON can store; omits defaults."""
+    stored: dict[str, Any] = {"kind": KIND_NAMES[type(column)]}
+    defaults = column._field_defaults
+    for name, value in column._asdict().items():
+        if name not in defaults or value != defaults[name]:
+            stored[name] = value
+    return stored
 
 
 def read_column(value: dict[str, Any]) -> Column:
-    """Return a column.
+    """Create a column from the result of `store_column`.
 
-    Damage raises KeyError, TypeError or ValueError; what no version reads any more,
-    BadFile.
+    Damage raises KeyError, TypeError or ValueError. A column of an old version that
+    cannot be read any more raises BadFile.
     """
     if value["kind"] == "group" or value.get("values"):
         raise BadFile(
             f"column {value['name']!r} names groups of rows, which cavity 0.3 encoded "
-            f"by their classes: load the model with "
-            "cavity 0.3 (pip install 'cavity<0.4'), or fit again, the column as a "
-            "category."
+            "by their classes: load the model with cavity 0.3 (pip install "
+            "'cavity<0.4'), or fit again with the column as a category."
         )
     column: Column = read_field(value, KINDS[value["kind"]])
-    if not _is_whole(column):
+    if not _is_valid(column):
         raise ValueError(f"column {column.name!r} is damaged")
     return column
 
 
 def read_field(value: Any, kind: Any) -> Any:
-    """Return a value of JSON as the type that a named tuple declares, or as one.
+    """Convert a JSON value to a type: a named tuple, or the type of one of its fields.
 
     Damage raises TypeError or ValueError.
     """
@@ -320,13 +318,8 @@ def read_field(value: Any, kind: Any) -> Any:
         return tuple(read_field(part, get_args(kind)[0]) for part in value)
     if hasattr(kind, "_fields"):
         types = get_type_hints(kind)
-        return kind(
-            **{
-                name: read_field(value[name], types[name])
-                for name in kind._fields
-                if name in value
-            }
-        )
+        stored = [name for name in kind._fields if name in value]
+        return kind(**{name: read_field(value[name], types[name]) for name in stored})
     if kind is str and not isinstance(value, str):
         raise TypeError(f"{value!r:.40} is not text")
     if kind is float and not np.isfinite(float(value)):
@@ -334,31 +327,28 @@ def read_field(value: Any, kind: Any) -> Any:
     return kind(value)
 
 
-def _is_whole(column: Column) -> bool:
+def _is_valid(column: Column) -> bool:
     if isinstance(column, Number):
         return column.scale > 0 and column.style in (None, *STYLES)
     if isinstance(column, Category):
         return len(set(column.levels)) == len(column.levels)
     if isinstance(column, Text):
-        if column.grams and column.examples:
-            W = column.find_weights()
-        else:
-            W = np.empty(0)
+        if not column.grams or not column.examples:
+            return False
+        W = column.find_weights()
         return bool(W.size and np.isfinite(W).all())
     if isinstance(column, Date):
-        units = np.array([*column.days, *column.years, column.low, column.high])
-        known = (
-            set(column.parts) <= set(PARTS)
-            and len(set(column.parts)) == len(column.parts) > 0
-        )
-        fit = (
-            len(column.days) == len(column.years) == 2
-            and min(column.days[1], column.years[1]) > 0
-        )
-        return (
-            known
-            and fit
-            and column.order in ORDERS
-            and bool((np.abs(units) < MAX_DAYS).all())
-        )
+        return _is_valid_date(column)
     return True
+
+
+def _is_valid_date(column: Date) -> bool:
+    parts = set(column.parts)
+    if not parts or len(parts) < len(column.parts) or not parts <= set(PARTS):
+        return False
+    if any(len(unit) != 2 for unit in (column.days, column.years)):
+        return False
+    scales = column.days[1], column.years[1]
+    units = np.array([*column.days, *column.years, column.low, column.high])
+    in_range = bool((np.abs(units) < MAX_DAYS).all())
+    return in_range and min(scales) > 0 and column.order in ORDERS

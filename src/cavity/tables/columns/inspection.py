@@ -1,14 +1,13 @@
-"""Inspection of a table in one pass: the kind of each column, and whether it can be
-used.
-"""
+"""Inspect a table in one pass: the kind of each column, and whether it can be used."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from cavity.common.types import Flags
 from cavity.errors import BadInput, BadOption
 from cavity.tables.arrow_tables import classify_type, get_column, import_pyarrow
 from cavity.tables.columns.cells import (
@@ -32,17 +31,16 @@ from cavity.tables.columns.text_columns import Sample, to_label_cells
 
 KINDS = ("number", "category", "ignore")
 MAX_LEVELS = 1000
-MOST_COLUMNS = 10_000  # a model file describes no more
-# with more levels and such a share of numbers, other cells are errors
+MOST_COLUMNS = 10_000  # the limit of a model file
+# With more than SOME_LEVELS and a share of numbers above MOSTLY, texts are errors.
 SOME_LEVELS = 20
 MOSTLY = 0.9
-UNIQUE_ROWS = 20  # texts that differ in all of more rows than this are identifiers
+UNIQUE_ROWS = 20  # in more rows than this, texts that all differ are identifiers
 FEW_LEVELS = 50  # a category may have this many levels, however few rows there are
+MOST_ERRORS = 5  # columns that one error describes
 ADVICE = "ignore the column (--ignore, in Python ignore=)"
 CORRECT = "correct such cells or leave them empty"
-DECLARE = (
-    "declare them categories ([columns] in the file of --config, in Python kinds=)"
-)
+DECLARE = "declare it a category ([columns] in the file of --config, in Python kinds=)"
 
 
 class Inspection:
@@ -55,53 +53,37 @@ class Inspection:
         kinds: Mapping[str, str],
         strict: bool = False,
     ) -> None:
-        kinds = dict(kinds)
-        about = "category"
-        if target is not None:
-            about = kinds.pop(target, "category")
-        for kind in ("number" if about == "auto" else about, *kinds.values()):
-            if kind not in KINDS:
-                raise BadOption(
-                    f"kind {kind!r} of a column is unknown; use "
-                    f"{', '.join(map(repr, KINDS))}."
-                )
         self.target = target
-        self.kinds = {**kinds, **dict.fromkeys(ignore, "ignore")}
-        self.unnamed = 0
         self.strict = strict
-        self.seen: dict[str, _ColumnSummary] = {}
+        kinds = dict(kinds)
         self.labels = None
         if target is not None:
-            self.labels = TargetSummary(target, strict, about)
-        self.rows = 0
+            kind = kinds.pop(target, "category")
+            if kind != "auto":
+                _check_kind(kind)
+            self.labels = TargetSummary(target, strict, kind)
+        for kind in kinds.values():
+            _check_kind(kind)
+        self.kinds = {**kinds, **dict.fromkeys(ignore, "ignore")}
         self.names: list[str] | None = None
+        self.unnamed = 0
+        self.seen: dict[str, _ColumnSummary] = {}
+        self.rows = 0
         self.sample = Sample()
+
+    @property
+    def ignored(self) -> list[str]:
+        """Names of the columns that the user wants to ignore."""
+        return [name for name, kind in self.kinds.items() if kind == "ignore"]
 
     def add(self, table: Any, y: Any = None) -> None:
         """Add rows, with their labels if these are not a column."""
-        names = table.column_names
         if self.names is None:
-            self._check(names)
-            self.names = names
-            skip = {
-                self.target,
-                *(n for n, kind in self.kinds.items() if kind == "ignore"),
-            }
-            self.unnamed = names.count("")
-            # a category, even one of numbers
-            is_dictionary = import_pyarrow().types.is_dictionary
-            for name in (n for n in names if n and n not in skip):
-                declared = None
-                if is_dictionary(table.schema.field(name).type):
-                    declared = "category"
-                wanted = self.kinds.get(name) or declared
-                self.seen[name] = _ColumnSummary(
-                    name, wanted, strict=self.strict, asked=name in self.kinds
-                )
-        if names != self.names:
+            self._begin(table)
+        if table.column_names != self.names:
             raise BadInput(
-                "the columns differ between batches: give all the same columns, in one "
-                "order."
+                "the columns differ between batches: give every batch the same columns "
+                "in the same order."
             )
         for name, seen in self.seen.items():
             seen.add(get_column(table, name), self.rows)
@@ -110,38 +92,53 @@ class Inspection:
         self._add_sample(table, y)
         self.rows += table.num_rows
 
+    def _begin(self, table: Any) -> None:
+        """Begin a summary of each column that may be used."""
+        names = table.column_names
+        self._check(names)
+        self.names = names
+        self.unnamed = names.count("")
+        is_dictionary = import_pyarrow().types.is_dictionary
+        skip = {"", self.target, *self.ignored}
+        for name in names:
+            if name in skip:
+                continue
+            wanted = self.kinds.get(name)
+            if wanted is None and is_dictionary(table.schema.field(name).type):
+                wanted = "category"  # even one of numbers
+            self.seen[name] = _ColumnSummary(
+                name, wanted, strict=self.strict, asked=name in self.kinds
+            )
+
     def _add_sample(self, table: Any, y: Any) -> None:
-        """Keep texts and labels of some rows, to choose how columns of many texts are
-        used.
-        """
+        """Keep some texts and labels, to decide about columns of many texts."""
         if self.target is None:
             labels = to_label_cells(y, table.num_rows)
         else:
             labels = get_column(table, self.target)
-        if labels is not None:
-            texts = {
-                n: get_column(table, n)
-                for n, seen in self.seen.items()
-                if seen.has_texts
-            }
-            self.sample.add(texts, labels, self.rows)
+        if labels is None:
+            return
+        with_texts = [name for name, seen in self.seen.items() if seen.has_texts]
+        texts = {name: get_column(table, name) for name in with_texts}
+        self.sample.add(texts, labels, self.rows)
 
     def _check(self, names: list[str]) -> None:
-        used = len(names) - sum(kind == "ignore" for kind in self.kinds.values())
+        used = len(names) - len(self.ignored)
         if used > MOST_COLUMNS:
             raise BadInput(
-                f"the table has {used} columns, and a model of a table has at most "
-                f"{MOST_COLUMNS}: keep those that vary most, "
-                f"leave others out (--ignore, in Python ignore=), or fit on an array "
-                f"of numbers."
+                f"the table has {used} columns, but a model of a table takes at most "
+                f"{MOST_COLUMNS}: keep those that vary most and ignore the others "
+                "(--ignore, in Python ignore=), or fit on an array of numbers."
             )
-        for what, name in (
-            ("the target column", self.target),
-            *(("column", n) for n in self.kinds),
-        ):
-            if name is not None and name not in names:
+        if self.target is not None and self.target not in names:
+            raise BadInput(
+                f"the target column {self.target!r} does not exist; "
+                f"{suggest_column(self.target, names)}"
+            )
+        for name in self.kinds:
+            if name not in names:
                 raise BadInput(
-                    f"{what} {name!r} does not exist; {suggest_column(name, names)}"
+                    f"column {name!r} does not exist; {suggest_column(name, names)}"
                 )
 
     def decide(self) -> tuple[list[Column], Target | None, list[Ignored]]:
@@ -151,36 +148,53 @@ class Inspection:
         """
         if not self.rows:
             raise BadInput("the table has no rows.")
-        decided = list[Column | Ignored]()
+        columns = list[Column]()
+        ignored = list[Ignored]()
         wrong = list[str]()
         for seen in self.seen.values():
             try:
-                decided.append(seen.decide(self.sample))
+                column = seen.decide(self.sample)
             except BadInput as error:
                 wrong.append(str(error))
+                continue
+            if isinstance(column, Ignored):
+                ignored.append(column)
+            else:
+                columns.append(column)
         if wrong:
             more = ""
-            if len(wrong) > 5:
-                more = f" And {len(wrong) - 5} more columns."
-            raise BadInput(" ".join(wrong[:5]) + more)
-        unwanted = [
-            Ignored(n, "--ignore") for n, kind in self.kinds.items() if kind == "ignore"
-        ]
-        unwanted += [
-            Ignored("", "the header has no name for it", informs=True)
-        ] * self.unnamed
-        columns = [c for c in decided if not isinstance(c, Ignored)]
-        ignored = [c for c in decided if isinstance(c, Ignored)] + unwanted
+            if len(wrong) > MOST_ERRORS:
+                more = f" And {len(wrong) - MOST_ERRORS} more columns."
+            raise BadInput(" ".join(wrong[:MOST_ERRORS]) + more)
+
+        ignored += [Ignored(name, "--ignore") for name in self.ignored]
+        unnamed = Ignored("", "the header has no name for it", informs=True)
+        ignored += [unnamed] * self.unnamed
         if not columns:
             why = ", ".join(f"{c.name!r} is {c.describe()}" for c in ignored[:8])
             raise BadInput(
-                f"the table has no features: {why or 'the target is its only column.'}"
+                f"the table has no features: {why or 'the target is its only column'}."
             )
-        return (
-            columns,
-            self.labels.decide() if self.labels is not None else None,
-            ignored,
-        )
+        target = None
+        if self.labels is not None:
+            target = self.labels.decide()
+        return columns, target, ignored
+
+
+def _check_kind(kind: str) -> None:
+    if kind not in KINDS:
+        known = ", ".join(map(repr, KINDS))
+        raise BadOption(f"kind {kind!r} of a column is unknown; use {known}.")
+
+
+class _OddCell(NamedTuple):
+    """A cell that is not a number."""
+
+    text: str
+    row: int
+
+    def __str__(self) -> str:
+        return f"{self.text!r:.60} in row {self.row}"
 
 
 class _ColumnSummary:
@@ -193,66 +207,73 @@ class _ColumnSummary:
         self.wanted = wanted
         self.strict = strict
         self.asked = asked
-        self.rows = self.missing = 0
+        self.rows = 0
+        self.missing = 0
         self.row_numbers = None
         if ROW_NUMBER.fullmatch(name) and wanted is None:
             self.row_numbers = RowNumbers()
         self.numbers = RunningMoments()
         self.styles = StyleMoments()
         self.dates = [DateMoments(order) for order in ORDERS]
-        self.levels: set[str] | None = set()
-        # the first cell that is not a number, and its row
-        self.odd: tuple[str, int] | None = None
-        # the first row with a number beyond float64, such as 7e4193
-        self.large: int | None = None
+        self.levels: set[str] | None = set()  # None: more than MAX_LEVELS
+        self.odd: _OddCell | None = None  # the first cell that is not a number
+        self.large: int | None = None  # first row with a number beyond float64 (7e4193)
         # "date", "number" or "other" if the cells are not texts
         self.typed: str | None = None
         self.type_name = "text"
 
     def add(self, column: Any, first: int) -> None:
-        """Add cells, the first of which is in row `first`."""
+        """Add cells; `first` is the number of rows before them."""
         kind = classify_type(column.type)
+        is_category = self.wanted == "category"
         self.rows += len(column)
-        if kind in ("date", "duration") and self.wanted == "category":
+        if kind == "nothing":
+            self.missing += len(column)
+        elif kind == "text" or (is_category and kind != "other"):
             self._add_text(to_text(column), first)
         elif kind in ("date", "other") or (kind == "duration" and self.strict):
-            self.typed = kind.replace("duration", "date")
+            self.typed = "other" if kind == "other" else "date"
             self.type_name = str(column.type)
             self.missing += column.null_count
             if kind == "date":
-                self.dates = [date for date in self.dates if date.add(column)]
-        elif kind == "nothing":
-            self.missing += len(column)
-        elif kind in ("number", "duration") and self.wanted != "category":
+                self._add_dates(column)
+        else:  # a number or a duration
             value, lacks = to_numbers(column, self.name, first)
             if self.typed is None:
                 self.levels = None
             self.typed = "number"
             self._add_numbers(value[~lacks])
             self.missing += int(lacks.sum())
-        else:
-            self._add_text(to_text(column), first)
 
     def _add_text(self, text: Any, first: int) -> None:
         lacks = np.asarray(text.is_null())
         self.missing += int(lacks.sum())
         if self.wanted != "category":
-            good = match_numbers(text)
-            value = parse_numbers(text, chosen=good)
-            large = np.flatnonzero(good)[~np.isfinite(value)]
-            if len(large) and self.large is None:
-                self.large = first + int(large[0]) + 1
-            self._add_numbers(value[np.isfinite(value)])
-            wrong = np.flatnonzero(~good & ~lacks)
-            if len(wrong) and self.odd is None:
-                self.odd = text[int(wrong[0])].as_py(), first + int(wrong[0]) + 1
-            self.styles.add(text, good, lacks)
-            if self.odd is not None:
-                self.dates = [date for date in self.dates if date.add(text)]
+            self._add_values(text, lacks, first)
         if self.levels is not None:
-            self.levels.update(v for v in text.unique().to_pylist() if v is not None)
+            self.levels.update(text.drop_null().unique().to_pylist())
             if len(self.levels) > MAX_LEVELS:
                 self.levels = None
+
+    def _add_values(self, text: Any, lacks: Flags, first: int) -> None:
+        """Add texts that may be numbers or dates."""
+        good = match_numbers(text)
+        value = parse_numbers(text, chosen=good)
+        finite = np.isfinite(value)
+        large = np.flatnonzero(good)[~finite]
+        if len(large) and self.large is None:
+            self.large = first + int(large[0]) + 1
+        self._add_numbers(value[finite])
+        wrong = np.flatnonzero(~good & ~lacks)
+        if len(wrong) and self.odd is None:
+            place = int(wrong[0])
+            self.odd = _OddCell(text[place].as_py(), first + place + 1)
+        self.styles.add(text, good, lacks)
+        if self.odd is not None:
+            self._add_dates(text)
+
+    def _add_dates(self, column: Any) -> None:
+        self.dates = [date for date in self.dates if date.add(column)]
 
     def _add_numbers(self, value: Any) -> None:
         if self.row_numbers is not None:
@@ -261,13 +282,13 @@ class _ColumnSummary:
 
     @property
     def has_texts(self) -> bool:
-        """Whether the column may be one of categories or texts."""
+        """Whether the column may contain categories or texts."""
         return self.odd is not None or self.wanted == "category"
 
     def decide(self, sample: Sample) -> Column | Ignored:
         """Decide how to use the column, or raise BadInput.
 
-        The sample chooses how many texts are used.
+        The sample decides whether many texts are encoded by their n-grams.
         """
         if self.wanted is None and PANDAS_INDEX.fullmatch(self.name):
             return Ignored(self.name, "index of a data frame")
@@ -278,20 +299,18 @@ class _ColumnSummary:
             )
         if not present:
             return Ignored(self.name, "no values")
-        if self.large is not None and (
-            self.odd is None or self.numbers.n > present / 2
-        ):
+        mostly_numbers = self.odd is None or self.numbers.n > present / 2
+        if self.large is not None and mostly_numbers:
             raise_infinite(self.name, self.large)
         if self.wanted != "category":
             found = self._decide_date() or self._decide_style()
             if found is not None:
                 return found
-            if self.wanted == "number" and self.odd is not None:
-                cell, row = self.odd
-                self._raise(f"must be numeric, but row {row} has {cell!r:.60}", CORRECT)
             if self.odd is None:
                 return self._decide_number(self.numbers)
-            self._check_mostly_numbers(present)
+            if self.wanted == "number":
+                self._raise(f"must be numeric, but has {self.odd}", CORRECT)
+            self._check_mostly_numbers(self.odd, present)
         usual = self._decide_category(present)
         few = self.levels is not None and len(self.levels) <= FEW_LEVELS
         if few or self.asked or self.strict:
@@ -302,16 +321,13 @@ class _ColumnSummary:
         """Return the column if all its cells are dates or times."""
         if self.typed != "date" and self.odd is None:
             return None
-        is_date = self.dates and not self.numbers.n
         date = None
-        if is_date:
+        if self.dates and not self.numbers.n:
             date = self.dates[0].decide(self.name, self.missing > 0)
         if date is None and self.typed != "date":
             return None
         if self.strict or date is None or self.wanted == "number":
-            kind = "text"
-            if self.typed == "date":
-                kind = self.type_name
+            kind = self.type_name if self.typed == "date" else "text"
             advice = (
                 "replace them by numbers (the year, the month, the weekday, days since "
                 "an event)"
@@ -326,26 +342,21 @@ class _ColumnSummary:
         if self.odd is None or self.typed == "number" or self.strict:
             return None
         found = self.styles.decide(self.numbers)
-        if found is not None and self.large is not None:
-            raise_infinite(self.name, self.large)
         if found is None:
             return None
-        return self._decide_number(found[1], found[0])
+        if self.large is not None:
+            raise_infinite(self.name, self.large)
+        style, moments = found
+        return self._decide_number(moments, style)
 
-    def _check_mostly_numbers(self, present: int) -> None:
-        """Refuse numbers in formats that contradict each other, and a few texts between
-        numbers.
-        """
-        assert self.odd is not None
+    def _check_mostly_numbers(self, odd: _OddCell, present: int) -> None:
+        """Refuse contradictory formats of numbers, and a few texts among numbers."""
         formatted = self.styles.formatted
         if formatted and self.numbers.n + formatted == present:
             if self.numbers.n > formatted:
                 self._raise_odd_cells()
-            why = (
-                f"has formatted numbers such as {self.odd[0]!r:.60} (row {self.odd[1]})"
-            )
             self._raise(
-                why,
+                f"has formatted numbers such as {odd}",
                 f"write them with a decimal point and nothing else (1250.5), {DECLARE}",
             )
         many = self.levels is None or len(self.levels) > SOME_LEVELS
@@ -355,20 +366,17 @@ class _ColumnSummary:
     def _decide_number(
         self, found: RunningMoments, style: str | None = None
     ) -> Column | Ignored:
-        if (
-            self.row_numbers is not None
-            and not self.missing
-            and self.row_numbers.decide()
-        ):
+        numbers = self.row_numbers
+        if numbers is not None and not self.missing and numbers.decide():
             return Ignored(self.name, "row number", informs=True)
         if found.low == found.high and not self.missing:
             return Ignored(self.name, f"always {found.low:g}")
-        if (
-            not (np.isfinite(found.mean) and np.isfinite(found.scale))
-            or found.scale == 0
-        ):
-            why = "cannot be standardised: its numbers are too large, or too close to each other"
-            self._raise(why, "use other units")
+        if not np.isfinite([found.mean, found.scale]).all() or found.scale == 0:
+            self._raise(
+                "cannot be standardised: its numbers are too large, or too close to "
+                "each other",
+                "use other units",
+            )
         return Number(
             self.name,
             found.mean,
@@ -381,41 +389,38 @@ class _ColumnSummary:
 
     def _decide_category(self, present: int) -> Category | Ignored:
         if self.levels is None:
-            n = MAX_LEVELS + 1
-        else:
-            n = len(self.levels)
+            return self._refuse_texts(f"more than {MAX_LEVELS}", present)
+        n = len(self.levels)
+        scattered = n > FEW_LEVELS and n > present / 2
         unique = present == n > UNIQUE_ROWS and not self.strict and not self.asked
-        if self.levels is None or (n > FEW_LEVELS and n > present / 2) or unique:
-            if self.wanted != "category" and self.numbers.n > present / 2:
-                self._raise_odd_cells()
-            if self.levels is None:
-                many = f"more than {MAX_LEVELS}"
-            else:
-                many = str(n)
-            return self._set_aside(
-                f"has {many} different texts in {present} rows, and a model cannot "
-                f"learn from names, identifiers or free text",
-                f"{many} different texts in {present} rows: names, identifiers or free "
-                f"text",
-            )
+        if scattered or unique:
+            return self._refuse_texts(str(n), present)
+        levels = tuple(sorted(self.levels))
         if n == 1 and not self.missing:
-            return Ignored(self.name, f"always {next(iter(self.levels))!r:.40}")
-        return Category(self.name, tuple(sorted(self.levels)), self.missing > 0)
+            return Ignored(self.name, f"always {levels[0]!r:.40}")
+        return Category(self.name, levels, self.missing > 0)
+
+    def _refuse_texts(self, many: str, present: int) -> Ignored:
+        if self.wanted != "category" and self.numbers.n > present / 2:
+            self._raise_odd_cells()
+        found = f"{many} different texts in {present} rows"
+        return self._set_aside(
+            f"has {found}, and a model cannot learn from names, identifiers or free "
+            "text",
+            f"{found}: names, identifiers or free text",
+        )
 
     def _set_aside(self, why: str, short: str | None = None) -> Ignored:
-        """Ignore the column; raise BadInput if the user asked for it, or for
-        strictness.
-        """
+        """Ignore the column; raise BadInput if it was asked for, or if `strict`."""
         if self.strict or self.asked:
             self._raise(why)
         return Ignored(self.name, short or why, informs=True)
 
     def _raise_odd_cells(self) -> NoReturn:
-        assert self.odd is not None
-        why = f"has numbers in most rows, but {self.odd[0]!r:.60} in row {self.odd[1]}"
+        why = f"has numbers in most rows, but {self.odd}"
         self._raise(why, f"{CORRECT}, {DECLARE}")
 
     def _raise(self, why: str, advice: str = "") -> NoReturn:
-        raise BadInput(
-            f"column {self.name!r} {why}: {advice + ', or ' if advice else ''}{ADVICE}."
-        )
+        if advice:
+            advice += ", or "
+        raise BadInput(f"column {self.name!r} {why}: {advice}{ADVICE}.")

@@ -1,13 +1,13 @@
-"""Cells so far outside all others that a column's spread would tell nothing of the
-others: typing errors, codes for "unknown".
+"""Outliers: cells so extreme that they would dominate a column's spread.
 
-The distance of a cell from the median is compared with the usual one, the median over
-the cells that differ from it. A cell more than FAR times as far is limited to the range
-of the other cells.
+Typical causes are typing errors and codes for "unknown". The usual distance from the
+median is the median distance of the cells that differ from it. A cell more than FAR
+times as far is limited to the range of the other cells.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 
@@ -15,27 +15,26 @@ import numpy as np
 
 from cavity.common.types import Floats
 from cavity.errors import BadInput
+from cavity.tables.columns.cells import count_cells
 
 FAR = 1e5
-LEAST_CELLS = 10  # that differ from the median; fewer do not say what is usual
-SAMPLE_ROWS = 10_000  # that median and usual distance are computed from
-# of a column; products of it with a number of columns or classes are finite
-MAX_SPREAD = 1e304
+LEAST_CELLS = 10  # cells that differ from the median, to know what is usual
+SAMPLE_ROWS = 10_000  # rows from which the median and the usual distance are computed
+MAX_SPREAD = 1e304  # its product with the number of columns or classes stays finite
 MAX_NAMES = 5  # columns that a message names
 
 
 def limit_column(value: Floats) -> Floats:
-    """Return a column with its outliers limited to the range of the other cells; the
-    same object if it has none.
+    """Limit outliers of a column to the range of its other cells.
+
+    Returns the same object if there are none.
     """
-    if len(value):
-        sample = value[:: -(-len(value) // SAMPLE_ROWS)]
-    else:
-        sample = value
+    if not len(value):
+        return value
+    step = math.ceil(len(value) / SAMPLE_ROWS)
+    sample = value[::step]
     with np.errstate(over="ignore", invalid="ignore"):
-        middle = 0.0
-        if len(sample):
-            middle = np.median(sample)
+        middle = np.median(sample)
         differing = np.abs(sample - middle)[sample != middle]
         if len(differing) < LEAST_CELLS:
             return value
@@ -46,7 +45,7 @@ def limit_column(value: Floats) -> Floats:
 
 
 def limit_outliers(X: Floats, names: Sequence[str] | None) -> Floats:
-    """Return training rows with limited outliers, and warn of them.
+    """Limit outliers of the training rows, with one warning.
 
     Raises BadInput for a column without a finite range.
     """
@@ -55,27 +54,27 @@ def limit_outliers(X: Floats, names: Sequence[str] | None) -> Floats:
         limited = limit_column(X[:, j])
         changed = int((limited != X[:, j]).sum())
         if changed:
-            X = X.copy() if not found else X
+            if not found:
+                X = X.copy()
             X[:, j] = limited
-            found.append(
-                f"column {_name(j, names)}: {changed} cell{'s' if changed > 1 else ''}"
-            )
+            found.append(f"column {_name(j, names)}: {count_cells(changed)}")
+
     with np.errstate(over="ignore"):
         wide = np.flatnonzero(X.max(0) - X.min(0) > MAX_SPREAD)
     if len(wide):
+        name = _name(int(wide[0]), names)
         raise BadInput(
-            f"column {_name(int(wide[0]), names)} has numbers too large: use other "
-            f"units."
+            f"column {name} has numbers that are too large: use other units."
         )
+
     if found:
         more = ""
         if len(found) > MAX_NAMES:
             more = f" and {len(found) - MAX_NAMES} more columns"
         warnings.warn(
             f"{'; '.join(found[:MAX_NAMES])}{more} more than {FAR:g} times as far from "
-            f"the median as usual: limited to the "
-            "range of the other cells. Correct such cells, or leave them empty in a "
-            "data frame.",
+            "the median as usual: limited to the range of the other cells. Correct "
+            "such cells, or leave them empty in a data frame.",
             stacklevel=2,
         )
     return X

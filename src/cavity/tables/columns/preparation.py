@@ -1,5 +1,6 @@
-"""Preparation of tables with mixed columns as a scikit-learn transformer: learned in
-one pass, applied to any table.
+"""Preparation of tables with mixed columns, as a scikit-learn transformer.
+
+It is learned in one pass and applied to any table.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from cavity.tables.columns.inspection import Inspection
 
 
 class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: ignore[misc]
-    """Transformer of tables with mixed columns: standardised numbers, one-hot
-    categories, parts of dates, missing cells.
+    """Encode tables with mixed columns as numbers.
 
-    `fit` stores what it learns of each column, so new rows are treated as the training
-    rows were. `GPClassifier` and `GPRegressor` prepare data frames with it; a fitted
-    model has its preparation as `preparation_`.
+    Numbers are standardised, categories are one-hot, dates are split into parts, and
+    missing cells are marked. `fit` stores what it learns about each column, so new rows
+    are treated like the training rows. `GPClassifier` and `GPRegressor` prepare data
+    frames with it; a fitted model has its preparation as `preparation_`.
 
     Parameters
     ----------
@@ -37,16 +38,16 @@ class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: igno
         inspected. The target has classes; "number" makes it a quantity for regression,
         and "auto" decides by its values.
     strict : bool, default=False
-        Raise an error for dates, formatted numbers, identifiers, free text, nested
-        cells and missing labels, and for texts in numeric columns of new rows, instead
-        of a guess at what they mean.
+        Raise an error instead of guessing the meaning of dates, formatted numbers,
+        identifiers, free text, nested cells and missing labels, and of texts in numeric
+        columns of new rows.
 
     Attributes
     ----------
     columns_, inputs : tuple of Number, Category, Text, Date or Unchanged, tuple of str
-        The columns to read, with what was learned of each; their names.
+        The columns to read, with what was learned about each; their names.
     target_, ignored_ : Target or None, tuple of Ignored
-        The column of the labels, and columns that are not used, with the reasons.
+        The column of the labels, and the columns that are not used, with the reasons.
     feature_names_in_, n_features_in_ : ndarray, int
         Names and number of the columns of the table, without the target.
     names : tuple of str
@@ -55,7 +56,11 @@ class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: igno
     Examples
     --------
     >>> from cavity import Preparation
-    >>> table = {"mass": [3.0, 5.0, None, 4.0], "island": ["Dream", "Biscoe", "Dream", "Dream"], "y": [0, 1, 0, 1]}
+    >>> table = {
+    ...     "mass": [3.0, 5.0, None, 4.0],
+    ...     "island": ["Dream", "Biscoe", "Dream", "Dream"],
+    ...     "y": [0, 1, 0, 1],
+    ... }
     >>> prepare = Preparation(target="y").fit(table)
     >>> prepare.names
     ('mass', 'mass missing', 'island=Biscoe', 'island=Dream')
@@ -83,11 +88,10 @@ class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: igno
 
         Parameters
         ----------
-        X : data frame, pyarrow table, record batch, dict of columns, or array of shape
-        (n, D)
+        X : data frame, pyarrow table, record batch, dict of columns, or array
             The rows. The columns of an array have the names x0, x1, ...
         y : array-like of shape (n,), optional
-            Labels or targets, which choose whether columns of many different texts are
+            Labels or targets. They decide whether columns of many different texts are
             used; nothing else depends on them.
 
         Returns
@@ -146,8 +150,8 @@ class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: igno
         ----------
         X : data frame, pyarrow table, record batch, dict of columns, or array
             The rows. Columns may come in any order, and columns that the training rows
-            did not have are ignored. The columns of an array are those of the training
-            rows, in their order.
+            did not have are ignored. An array must have the columns of the training
+            rows, in the same order.
         notes : collections.Counter, optional
             Counts cells that differ from the training rows (new categories, unexpected
             missing cells), by message.
@@ -158,13 +162,13 @@ class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: igno
             The features; a frame if `set_output` asks for one.
         """
         check_is_fitted(self, "columns_")
-        return encode_table(
-            self, self._to_chunk(X), Counter() if notes is None else notes
-        )
+        if notes is None:
+            notes = Counter()
+        return encode_table(self, self._to_chunk(X), notes)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = tags.input_tags.categorical = (
-            tags.input_tags.string
-        ) = True
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        tags.input_tags.string = True
         return tags

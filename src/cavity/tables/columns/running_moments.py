@@ -1,6 +1,4 @@
-"""Running moments of a column: of numbers, of formatted numbers in either style, of
-dates in either order.
-"""
+"""Running moments of a column of numbers, formatted numbers or dates."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from cavity.tables.columns.column_kinds import Date
 from cavity.tables.columns.dates import find_weekdays, find_years, to_days
 from cavity.tables.columns.outliers import limit_column
 
-SEASON_DAYS = 31  # shorter tables have no season
+SEASON_DAYS = 31  # dates within fewer days have no season
 
 
 @dataclass
@@ -37,22 +35,21 @@ class RunningMoments:
     high: float = -np.inf
 
     def add(self, value: Floats) -> None:
-        """Add values; outliers do not count beyond the other values."""
-        if len(value):
-            value = limit_column(value)
-            with np.errstate(over="ignore", invalid="ignore"):
-                mean = float(value.mean())
-                square = float(((value - mean) ** 2).sum())
-            self.merge(
-                RunningMoments(
-                    len(value), mean, square, float(value.min()), float(value.max())
-                )
-            )
+        """Add values; outliers are limited to the range of the other values."""
+        if not len(value):
+            return
+        value = limit_column(value)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = float(value.mean())
+            square = float(((value - mean) ** 2).sum())
+        low = float(value.min())
+        high = float(value.max())
+        self.merge(RunningMoments(len(value), mean, square, low, high))
 
     def merge(self, other: RunningMoments) -> None:
         if other.n:
             n, mean, square = merge_spread(
-                *((m.n, m.mean, m.square) for m in (self, other))
+                (self.n, self.mean, self.square), (other.n, other.mean, other.square)
             )
             self.n = int(n)
             self.mean = float(mean)
@@ -68,30 +65,27 @@ class RunningMoments:
 
 
 class StyleMoments:
-    """Moments of numbers that people wrote, as long as every cell fits a style."""
+    """Moments of formatted numbers, for each style that every cell so far fits."""
 
     def __init__(self) -> None:
-        self.formatted = 0  # cells that are numbers in some style, but not plain ones
-        self.bare = (
-            RunningMoments()
-        )  # plain numbers without a point, which a decimal comma does not change
+        self.formatted = 0  # cells that are numbers in some style, but not plain
+        # plain numbers without a point: they are the same in both styles
+        self.bare = RunningMoments()
         self.styled = {style: RunningMoments() for style in STYLES}
 
     def add(self, text: Any, plain: Flags, lacks: Flags) -> None:
-        """Add cells; `plain` are numbers with a decimal point or none."""
+        """Add cells; `plain` cells are numbers with a decimal point or without one."""
         import pyarrow.compute as pc
 
         pointed = plain & to_flags(pc.match_substring(text, "."))
         odd = filter_cells(text, ~plain & ~lacks)
-        self.formatted += int(
-            np.logical_or.reduce([match_numbers(odd, style) for style in STYLES]).sum()
-        )
+        fits_some = [match_numbers(odd, style) for style in STYLES]
+        self.formatted += int(np.any(fits_some, axis=0).sum())
         if "," in self.styled:
             self.bare.add(parse_numbers(text, chosen=plain & ~pointed))
         for style in list(self.styled):
-            if style == ".":
-                cells = odd
-            else:
+            cells = odd
+            if style == ",":
                 cells = filter_cells(text, (pointed | ~plain) & ~lacks)
             if match_numbers(cells, style).all():
                 self.styled[style].add(parse_numbers(cells, style))
@@ -99,8 +93,9 @@ class StyleMoments:
                 del self.styled[style]
 
     def decide(self, plain: RunningMoments) -> tuple[str, RunningMoments] | None:
-        """Return the style that fits every cell, and the moments in it, given those of
-        plain numbers.
+        """Return the first style that fits every cell, and the moments in this style.
+
+        `plain` are the moments of plain numbers.
         """
         for style, moments in self.styled.items():
             moments.merge(plain if style == "." else self.bare)
@@ -142,6 +137,13 @@ class DateMoments:
             "weekday": len(self.weekdays) > 1,
             "clock": self.clock,
         }
-        parts = tuple(part for part, present in has.items() if present)
-        units = (days.mean, days.scale), (years.mean, years.scale)
-        return Date(name, self.order, parts, days.low, days.high, *units, missing)
+        return Date(
+            name,
+            self.order,
+            parts=tuple(part for part, present in has.items() if present),
+            low=days.low,
+            high=days.high,
+            days=(days.mean, days.scale),
+            years=(years.mean, years.scale),
+            missing=missing,
+        )

@@ -1,6 +1,4 @@
-"""Labels of a table: the cells of its target as classes or numbers, and which rows have
-one.
-"""
+"""Labels of a table: cells of its target as classes or numbers."""
 
 from __future__ import annotations
 
@@ -25,40 +23,36 @@ from cavity.tables.columns.cells import (
 from cavity.tables.columns.column_kinds import Target
 from cavity.tables.labels import MAX_CLASSES, refuse_many_classes
 
-# a target of more whole numbers, each in fewer rows, is a quantity
+# More than MANY_VALUES whole numbers in less than FEW_EACH rows each are a quantity.
 MANY_VALUES = 30
 FEW_EACH = 5
-# if such a share of the values are numbers of a quantity, the others are errors
-MOSTLY = 0.9
+MOSTLY = 0.9  # if a larger share of the values are numbers, the others are errors
 
 WHOLE = r"^(0|-?[1-9][0-9]*)(\.0*)?$"  # 007 is text
 
 
 def convert_labels(column: Any, name: str) -> Any:
-    """Convert labels to text, whole numbers without a point; null where one is missing."""
+    """Convert labels to text, whole numbers without a point; null if missing."""
     import pyarrow.compute as pc
 
-    types = import_pyarrow().types
-    if types.is_floating(column.type):
+    arrow = import_pyarrow()
+    if arrow.types.is_floating(column.type):
         fractions = find_fractions(column)
         if len(fractions):
             raise_continuous(name, fractions[0])
-        column = pc.if_else(
-            pc.is_finite(column), column, import_pyarrow().scalar(None, column.type)
-        )
+        missing = arrow.scalar(None, column.type)
+        column = pc.if_else(pc.is_finite(column), column, missing)
         column = column.cast("int64", safe=False)
     if classify_type(column.type) not in ("number", "text", "nothing"):
         raise BadInput(
             f"the target {name!r} has the type {column.type}: give text or whole "
-            f"numbers."
+            "numbers."
         )
     return to_text(column)
 
 
 def find_fractions(column: Any) -> Floats:
-    """Return the values of a column of floating-point numbers that are not whole
-    numbers.
-    """
+    """Return the values of a floating-point column that are not whole numbers."""
     if not import_pyarrow().types.is_floating(column.type):
         return np.empty(0)
     value = np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
@@ -68,14 +62,15 @@ def find_fractions(column: Any) -> Floats:
 def raise_continuous(name: str, example: Any) -> None:
     raise BadInput(
         f"the target {name!r} has values such as {example}, but a classifier needs "
-        f"classes: is it the right column? "
-        "To predict the number itself, use --regression or GPRegressor; to classify "
-        "ranges, replace it by a column of classes."
+        "classes: is it the right column? To predict the number itself, use "
+        "--regression or GPRegressor; to classify ranges, replace it by a column of "
+        "classes."
     )
 
 
 def advise_classes(name: str) -> str:
-    return f'set columns = {{ {json.dumps(name, ensure_ascii=False)} = "category" }} in the file of --config'
+    key = json.dumps(name, ensure_ascii=False)
+    return f'set columns = {{ {key} = "category" }} in the file of --config'
 
 
 def read_label_values(chunk: Chunk, target: Target) -> NDArray[Any]:
@@ -97,22 +92,27 @@ def read_label_values(chunk: Chunk, target: Target) -> NDArray[Any]:
         return np.asarray(text.cast("int64"))
     except ValueError as error:  # pyarrow's errors derive from it
         raise BadInput(
-            f"column {target.name!r} has labels that are not whole numbers, as those "
-            f"of the training rows were ({error})."
+            f"column {target.name!r} has labels that are not whole numbers, unlike the "
+            f"training rows ({error}): correct them."
         ) from error
 
 
 def _refuse_missing(lacks: Flags, name: str, first: int) -> None:
     if lacks.any():
         row = first + int(lacks.argmax()) + 1
-        more = int(lacks.sum()) - 1
-        said = f"the label (column {name!r}) is missing in row {row}{f' and {more} more rows' if more else ''}"
-        raise BadInput(f"{said}: remove these rows, or give them a class of their own.")
+        count = int(lacks.sum())
+        more = ""
+        if count > 1:
+            more = f" and {count - 1} more rows"
+        raise BadInput(
+            f"the label (column {name!r}) is missing in row {row}{more}: remove these "
+            "rows, or give them a class of their own."
+        )
 
 
 def find_labelled_rows(chunk: Chunk, target: Target, strict: bool) -> Flags:
-    """Return which rows have a label; if `strict`, a row without one raises BadInput."""
-    lacks = _read_labels(chunk, target)[1]
+    """Return which rows have a label; if `strict`, a missing label raises BadInput."""
+    _, lacks = _read_labels(chunk, target)
     if strict:
         _refuse_missing(lacks, target.name, chunk.first)
     return ~lacks
@@ -138,30 +138,29 @@ class TargetSummary:
         self.name = name
         self.strict = strict
         self.kind = kind
-        # of all labels so far
-        self.whole = True
-        self.styles: list[Any] = [None]
+        self.whole = True  # whether all labels so far are whole numbers
+        # the styles of numbers that all labels so far fit
+        self.styles: list[str | None] = [None]
         if not strict:
             self.styles += STYLES
-        self.missing = self.rows = 0
+        self.missing = 0
+        self.rows = 0
         self.classes: set[str] = set()
 
     def add(self, column: Any, first: int) -> None:
-        """Add labels, the first of which is in row `first`."""
+        """Add labels; `first` is the number of rows before them."""
         self.rows += len(column)
         if self.kind == "auto" and len(find_fractions(column)):
             self.kind = "number"
         if self.kind == "number":
-            if (
-                classify_type(column.type) == "text"
-            ):  # a cell that fits no style is an error of the first one
-                self.styles = (
-                    self._find_styles(to_text(column).drop_null()) or self.styles[:1]
-                )
-            self._count_missing(
-                to_numbers(column, self.name, first, self.style)[1], first
-            )
+            if classify_type(column.type) == "text":
+                fitting = self._find_styles(to_text(column).drop_null())
+                # a cell that fits no style is reported as an error of the first style
+                self.styles = fitting or self.styles[:1]
+            _, lacks = to_numbers(column, self.name, first, self.style)
+            self._count_missing(lacks, first)
             return
+
         labels = convert_labels(column, self.name)
         self._count_missing(~find_present(labels), first)
         values = labels.drop_null().unique()
@@ -196,23 +195,21 @@ class TargetSummary:
         if self.kind == "number" or (self.kind == "auto" and self._is_quantity()):
             return Target(self.name, False, self.missing, True, self.style)
         if None in self.styles and not self.whole:
-            odd = next((v for v in sorted(self.classes) if float(v) % 1), None)
-            if odd is not None:
-                raise_continuous(self.name, odd)
+            for label in sorted(self.classes):
+                if float(label) % 1:
+                    raise_continuous(self.name, label)
         if len(self.classes) < 2:
             raise BadInput(
                 f"the target {self.name!r} has only one class, "
                 f"{next(iter(self.classes))!r:.60}: a classifier needs at least two."
             )
-        return Target(
-            self.name,
-            self.whole and all(len(v) < 18 for v in self.classes),
-            self.missing,
-        )
+        fits_int64 = all(len(label) < 18 for label in self.classes)
+        return Target(self.name, self.whole and fits_int64, self.missing)
 
     def _is_quantity(self) -> bool:
-        """Return whether the values are fractions, or many whole numbers in few rows
-        each; BadInput if nearly all are.
+        """Return whether the values are fractions, or many whole numbers in few rows.
+
+        Raises BadInput if nearly all of them are.
         """
         texts = from_texts(sorted(self.classes))
         good = match_numbers(texts, self.style)
@@ -220,15 +217,14 @@ class TargetSummary:
         values = values[np.isfinite(values)]
         few_each = self.rows - self.missing < FEW_EACH * len(values)
         fractions = bool((values % 1 != 0).any()) and (self.style is None or few_each)
-        if len(values) < 2 or not (
-            fractions or (len(values) > MANY_VALUES and few_each)
-        ):
+        many = len(values) > MANY_VALUES and few_each
+        if len(values) < 2 or not (fractions or many):
             return False
         if not self.styles and len(values) > MOSTLY * len(good):
-            odd = texts[int(np.flatnonzero(~good)[0])].as_py()
+            odd = texts[int(good.argmin())].as_py()
             raise BadInput(
-                f"the target {self.name!r} has numbers in most rows, but {odd!r:.60} "
-                f"in others: correct such cells or leave them "
-                f"empty; if they are classes, {advise_classes(self.name)}."
+                f"the target {self.name!r} has numbers in most rows, but {odd!r:.60} in "
+                "others: correct such cells or leave them empty; if they are classes, "
+                f"{advise_classes(self.name)}."
             )
         return bool(self.styles)

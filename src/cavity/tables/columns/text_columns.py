@@ -1,11 +1,10 @@
 """Columns of many different texts: names, codes, free text.
 
-Held-out rows choose how they are used.
+A text is encoded by its character n-grams, without looking at labels: texts with common
+parts are near each other, even if the training rows did not have them.
 
-A text is encoded by the character n-grams that it contains: texts with common parts are
-near each other, also those that the training rows did not have. This does not look at
-labels. Whether it is used, or the column is one-hot or ignored, is chosen by the
-held-out log loss of a quick model of this column alone.
+The held-out log loss of a quick model of this column alone decides whether the n-grams
+are used, or the column is one-hot or ignored.
 """
 
 from __future__ import annotations
@@ -34,25 +33,22 @@ from cavity.tables.columns.text_kind import (
 from cavity.tables.splitting import choose_folds
 
 MOST_GRAMS = 500
-MOST_LETTERS = 300  # of a text, in which n-grams are looked for
+MOST_LETTERS = 300  # letters of a text that are searched for n-grams
 WIDTHS = (16, 64)  # numbers of features to choose from
-MOST_ROWS = 2500  # that choose; up to twice as many
+MOST_ROWS = 2500  # rows that decide; up to twice as many
 LEAST_ROWS = 100
 FOLDS = 3
 MOST_CLASSES = 20
-# of class frequencies, for the rows of a level: the best of these
+# weight of the class frequencies in a level, in rows: the best of these is used
 PRIOR_ROWS = (0.25, 1.0, 4.0)
-SCALE = 4.0  # of features that have unit variance together, for logistic regression
-# share of the loss by which another use must be better than the usual one
-LEAST_GAIN = 0.01
-LEAST_ERRORS = 3.0  # standard errors of that gain
+SCALE = 4.0  # of features with unit variance together, for logistic regression
+LEAST_GAIN = 0.01  # share of the usual loss that another use must gain
+LEAST_ERRORS = 3.0  # and in standard errors of that gain
 EXAMPLES = 8
 
 
 class Sample:
-    """Texts of some columns, and labels, of every `step`-th row of a table that comes
-    in batches.
-    """
+    """Texts and labels of every `step`-th row of a table that comes in batches."""
 
     def __init__(self) -> None:
         self.step = 1
@@ -60,17 +56,16 @@ class Sample:
         self.texts: dict[str, list[str | None]] = {}
 
     def add(self, columns: Mapping[str, Any], labels: Any, first: int) -> None:
-        """Add rows, the first of which has the number `first`."""
-        place = import_pyarrow().array(
-            np.arange(-first % self.step, len(labels), self.step)
-        )
+        """Add consecutive rows; `first` is the number of the first one."""
+        kept = np.arange(-first % self.step, len(labels), self.step)
+        place = import_pyarrow().array(kept)
         self.labels += to_text(labels).take(place).to_pylist()
         for name, column in columns.items():
-            self.texts.setdefault(name, []).extend(
-                to_text(column).take(place).to_pylist()
-            )
+            cells = to_text(column).take(place).to_pylist()
+            self.texts.setdefault(name, []).extend(cells)
+
         while len(self.labels) > 2 * MOST_ROWS:
-            self.step = 2 * self.step
+            self.step *= 2
             self.labels = self.labels[::2]
             self.texts = {name: cells[::2] for name, cells in self.texts.items()}
 
@@ -82,42 +77,42 @@ class Sample:
         if len(cells) != len(self.labels):  # no labels, or the first batch had no texts
             return usual
         pairs = [
-            (t, c)
-            for t, c in zip(cells, self.labels, strict=True)
-            if t is not None and c is not None
+            (text, label)
+            for text, label in zip(cells, self.labels, strict=True)
+            if text is not None and label is not None
         ]
         y = _to_classes([label for _, label in pairs])
         rows = np.flatnonzero(y >= 0)
-        fold = choose_folds(
-            rows[:, None].astype(np.float64), y[rows], FOLDS, 0, stratified=True
-        )
-        # a class of one row has no fold
+        each = rows[:, None].astype(np.float64)
+        fold = choose_folds(each, y[rows], FOLDS, 0, stratified=True)
+        # a class with a single row has no fold
         rows = rows[fold >= 0]
         fold = fold[fold >= 0]
-        found = [pairs[i][0] for i in rows]
         y = y[rows]
         if len(y) < LEAST_ROWS or not y.any():
             return usual
+
+        found = [pairs[i][0] for i in rows]
         count = Counter(found)
         texts = sorted(count, key=lambda text: (-count[text], text))
         rank = {text: i for i, text in enumerate(texts)}
         place = np.array([rank[text] for text in found])
-        before = _level_losses(
-            place if isinstance(usual, Category) else np.zeros_like(place), y, fold
-        )
-        similar = learn_similar_texts(name, texts, missing)
-        options = [(_text_losses(E[place], y, fold), text) for text, E in similar]
-        pays = [
-            (losses, text) for losses, text in options if _is_better(losses, before)
-        ]
-        if pays:
-            return min(pays, key=lambda option: option[0].mean())[1]
-        return usual
+        level = place if isinstance(usual, Category) else np.zeros_like(place)
+        before = _level_losses(level, y, fold)
+        best: Column | Ignored = usual
+        least = np.inf
+        for text, E in learn_similar_texts(name, texts, missing):
+            losses = _text_losses(E[place], y, fold)
+            if _is_better(losses, before) and losses.mean() < least:
+                best = text
+                least = losses.mean()
+        return best
 
 
 def to_label_cells(y: Any, n: int) -> Any | None:
-    """Return labels as an Arrow array; None if there are none, or not one per row: the
-    fit itself refuses these.
+    """Return labels as an Arrow array; None without one label per row.
+
+    The fit itself raises the error then.
     """
     try:
         labels = np.asarray(to_plain(y, "y")).reshape(-1)
@@ -133,10 +128,12 @@ def to_label_cells(y: Any, n: int) -> Any | None:
 def learn_similar_texts(
     name: str, texts: Sequence[str], missing: bool
 ) -> list[tuple[Text, Floats]]:
-    r"""Learn from different texts how to encode their n-grams, once per width, without
-    labels; also encode them.
+    r"""Learn how to encode texts by their n-grams, once per width, without labels.
 
-    A = b/|b| · idf = U S Vᵀ      W = idf · V      idf = log(number of texts / texts with the n-gram)
+        A = b/|b| · idf = U S Vᵀ      W = idf · V
+        idf = log(number of texts / texts with the n-gram)
+
+    Also returns the encoded texts.
     """
     count = _count_grams([normalize_text(text[:MOST_LETTERS]) for text in texts])
     shared = [gram for gram, n in count.items() if 1 < n < len(texts)]
@@ -145,28 +142,29 @@ def learn_similar_texts(
         return []
     idf = np.log(len(texts) / np.array([count[gram] for gram in grams]))
     B = np.concatenate([*find_grams(texts, grams)])
-    A = B / find_lengths(B) * idf
+    lengths = find_lengths(B)
+    A = B / lengths * idf
     V = np.linalg.eigh(A.T @ A)[1][:, ::-1]
-    scale = [np.sqrt((A @ V[:, :width]).var(0).sum()) for width in WIDTHS]
-    weights = [
-        idf[:, None] * V[:, :width] / unit
-        for width, unit in zip(WIDTHS, scale, strict=True)
-        if unit > 0
-    ]
-    stored = [b64encode(W.astype("<f2").tobytes()).decode() for W in weights]
-    found = [
-        Text(name, tuple(grams), W, tuple(texts[:EXAMPLES]), missing) for W in stored
-    ]
-    return [(text, (B @ text.find_weights()) / find_lengths(B)) for text in found]
+
+    found = []
+    for width in WIDTHS:
+        unit = np.sqrt((A @ V[:, :width]).var(0).sum())
+        if unit > 0:
+            W = idf[:, None] * V[:, :width] / unit
+            stored = b64encode(W.astype("<f2").tobytes()).decode()
+            text = Text(name, tuple(grams), stored, tuple(texts[:EXAMPLES]), missing)
+            found.append((text, (B @ text.find_weights()) / lengths))
+    return found
 
 
 def _count_grams(lines: Sequence[str]) -> Counter[str]:
-    """Count the texts that contain each n-gram, if it is in two or more, and those that
-    are each whole text.
+    """Count the texts that contain each n-gram or are equal to each whole text.
+
+    Only n-grams in two or more texts are counted.
     """
     count = Counter(line for line in lines if len(line) not in GRAM_SIZES)
     joined = "\n".join(lines)
-    (letters, owner) = spread_letters(lines)
+    letters, owner = spread_letters(lines)
     at = np.flatnonzero(letters != ord("\n"))
     number = letters[at]  # of the n-gram that begins there
     for n in GRAM_SIZES:
@@ -179,10 +177,10 @@ def _count_grams(lines: Sequence[str]) -> Counter[str]:
         n_texts = np.bincount(in_text[np.diff(in_text, prepend=-1) > 0] // len(lines))
         shared = n_texts > 1
         starts = at[first[shared]].tolist()
-        counts = n_texts[shared].tolist()
-        count.update(
-            {joined[i : i + n]: k for i, k in zip(starts, counts, strict=True)}
-        )
+        for i, k in zip(starts, n_texts[shared].tolist(), strict=True):
+            count[joined[i : i + n]] += k
+
+        # a longer n-gram is shared only if its beginning is
         at = at[shared[number]]
         number = number[shared[number]]
     return count
@@ -195,8 +193,9 @@ def _is_better(losses: Floats, before: Floats) -> bool:
 
 
 def _to_classes(labels: list[str]) -> Ints:
-    """Return classes 0, 1, ... by frequency, or quarters of many numbers; −1 for
-    classes with too few rows for the folds.
+    """Return classes 0, 1, ... by frequency; −1: too few rows for the folds.
+
+    Many different numbers become quarters.
     """
     names, code, count = np.unique(labels, return_inverse=True, return_counts=True)
     if len(names) > MOST_CLASSES:
@@ -206,17 +205,14 @@ def _to_classes(labels: list[str]) -> Ints:
         except ValueError:
             pass
     rank = np.empty(len(names), dtype=np.int64)
-    rank[np.argsort(-count, kind="stable")] = np.minimum(
-        np.arange(len(names)), MOST_CLASSES - 1
-    )
+    rank[np.argsort(-count, kind="stable")] = np.arange(len(names))
+    rank = np.minimum(rank, MOST_CLASSES - 1)
     rank[count < FOLDS] = -1
     return rank[code]
 
 
 def _level_losses(place: Ints, y: Ints, fold: Ints) -> Floats:
-    """Return the log loss of each row, predicted by the class frequencies of its level
-    in the other folds.
-    """
+    """Return log losses per row, predicted from the row's level in other folds."""
     loss = np.empty((len(PRIOR_ROWS), len(y)))
     n = int(place.max()) + 1
     C = int(y.max()) + 1
@@ -233,9 +229,7 @@ def _level_losses(place: Ints, y: Ints, fold: Ints) -> Floats:
 
 
 def _text_losses(E: Floats, y: Ints, fold: Ints) -> Floats:
-    """Return the log loss of each row, predicted by logistic regression of the other
-    folds.
-    """
+    """Return log losses per row, predicted by logistic regression on other folds."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
@@ -246,4 +240,5 @@ def _text_losses(E: Floats, y: Ints, fold: Ints) -> Floats:
         log_p = cross_val_predict(
             model, SCALE * E, y, cv=folds, method="predict_log_proba"
         )
-    return -log_p[np.arange(len(y)), np.unique(y, return_inverse=True)[1]]
+    _, column = np.unique(y, return_inverse=True)
+    return -log_p[np.arange(len(y)), column]

@@ -19,18 +19,17 @@ from cavity.tables.columns.cells import (
 )
 
 GRAM_SIZES = (2, 3, 4)
-# letters that are encoded at once; letters that a text counts as besides its own
-BLOCK = 2**16
-OWN = 256
+BLOCK = 2**16  # letters that are encoded at once
+OWN = 256  # letters that a text counts as, besides its own
 
 
 class Text(NamedTuple):
-    """Names, codes or free text, encoded by parts of the text, so that similar texts
-    are near each other.
+    """Names, codes or free text, encoded so that similar texts are near each other.
 
-        features = b/|b| W        b: which of `grams` (character n-grams, or whole texts) the cell has
+        features = b/|b| W        b: 0 or 1, which of `grams` the cell contains
 
-    With `missing`, one more column indicates which cells are missing.
+    `grams` are character n-grams or whole texts. With `missing`, one more column
+    indicates missing cells.
     """
 
     name: str
@@ -41,15 +40,16 @@ class Text(NamedTuple):
 
     @property
     def features(self) -> list[str]:
-        width = self.find_weights().shape[1]
-        return [
-            *(f"{self.name} text {i + 1}" for i in range(width)),
-            *list_indicator(self),
-        ]
+        names = [f"{self.name} text {i + 1}" for i in range(self._width)]
+        return names + list_indicator(self)
+
+    @property
+    def _width(self) -> int:
+        return self.find_weights().shape[1]
 
     def describe(self) -> str:
         few = ", ".join(map(shorten, self.examples[:2]))
-        return f"text, {self.find_weights().shape[1]} features ({few}, ...){describe_missing(self)}"
+        return f"text, {self._width} features ({few}, ...){describe_missing(self)}"
 
     def encode(self, column: Any, context: EncodingContext) -> Floats:
         text = to_text(column)
@@ -60,13 +60,13 @@ class Text(NamedTuple):
         return context.mark_missing(self, X, lacks, "no text is set")
 
     def encode_texts(self, texts: Sequence[str]) -> Floats:
-        """Encode texts as [n, k]; sums of float16 are exact in float64, so each row has
-        the same bits in any block.
+        """Encode texts as [n, k].
+
+        Sums of float16 are exact in float64, so a row has the same bits in any block.
         """
         W = self.find_weights()
-        return np.concatenate(
-            [(B @ W) / find_lengths(B) for B in find_grams(texts, self.grams)]
-        )
+        blocks = find_grams(texts, self.grams)
+        return np.concatenate([(B @ W) / find_lengths(B) for B in blocks])
 
     def find_weights(self) -> Floats:
         found = np.frombuffer(b64decode(self.weights, validate=True), "<f2")
@@ -80,31 +80,32 @@ def shorten(text: str) -> str:
 
 
 def normalize_text(text: str) -> str:
-    """Return a text in lower case, with single spaces, also at its ends."""
+    """Convert to lower case, with single spaces between words and at both ends."""
     return f" {' '.join(text.lower().split())} "
 
 
 def spread_letters(lines: Sequence[str]) -> tuple[Ints, Ints]:
-    """Return the letters of normalized texts, each with a line break at its end, and
-    the number of each letter's text.
+    """Return the letters of normalized texts, and the number of each letter's text.
+
+    A line break ends each text.
     """
-    letters = np.frombuffer("\n".join([*lines, ""]).encode("utf-32-le"), "<u4").astype(
-        np.int64
-    )
+    joined = "\n".join([*lines, ""]).encode("utf-32-le")
+    letters = np.frombuffer(joined, "<u4").astype(np.int64)
     return letters, np.cumsum(letters == ord("\n"))
 
 
 def find_grams(texts: Sequence[str], grams: Sequence[str]) -> Iterator[Floats]:
-    """Yield which n-grams (or whole texts) each text contains, 0 or 1, [n G], for one
-    block of texts after the other.
+    """Yield which n-grams or whole texts each text contains, 0 or 1, [n G], in blocks.
 
     The beginnings of n-grams are numbered, letters first; `after` has the number of a
     beginning with one more letter, or 0.
     """
     place = {gram: j for j, gram in enumerate(grams)}
-    short = [g for g in grams if len(g) <= GRAM_SIZES[-1]]
+    short = [gram for gram in grams if len(gram) <= max(GRAM_SIZES)]
     alphabet = sorted(set("".join(short)))
-    begun = [*alphabet, *{g[:n] for g in short for n in range(2, len(g) + 1)}]
+    begun = list(alphabet)
+    for n in GRAM_SIZES:
+        begun += sorted({gram[:n] for gram in short if len(gram) >= n})
     number = {part: i for i, part in enumerate(begun, 1)}
     letter = np.zeros(0x110000, np.int64)
     letter[[ord(c) for c in alphabet]] = np.arange(1, len(alphabet) + 1)
@@ -113,13 +114,16 @@ def find_grams(texts: Sequence[str], grams: Sequence[str]) -> Iterator[Floats]:
     for part in begun[len(alphabet) :]:
         after[number[part[:-1]], number[part[-1]]] = number[part]
     column = np.array([-1, *(place.get(part, -1) for part in begun)])
-    ends = np.cumsum([len(text) + OWN for text in texts]) // BLOCK
-    for i, j in pairwise([0, *(np.flatnonzero(np.diff(ends)) + 1), len(texts)]):
+
+    block = np.cumsum([len(text) + OWN for text in texts]) // BLOCK
+    starts = np.flatnonzero(np.diff(block)) + 1
+    for i, j in pairwise([0, *starts, len(texts)]):
         lines = [normalize_text(text) for text in texts[i:j]]
         B = np.zeros((len(lines), len(grams)))
         for row, line in zip(B, lines, strict=True):
             if line in place:
                 row[place[line]] = 1.0
+
         letters, owner = spread_letters(lines)
         known = letter[letters]
         at = np.flatnonzero(known)
@@ -134,5 +138,5 @@ def find_grams(texts: Sequence[str], grams: Sequence[str]) -> Iterator[Floats]:
 
 
 def find_lengths(B: Floats) -> Floats:
-    """Return the lengths of rows of 0 and 1, [n 1]; 1 for a row of zeros."""
+    """Return the lengths of rows of zeros and ones, [n 1]; 1 for a row of zeros."""
     return np.asarray(np.sqrt(np.maximum(B.sum(1, keepdims=True), 1.0)))

@@ -1,1 +1,1 @@
-"""Files and tables that people have: CSV, Parquet, Arrow."""
+"""Read tables from files: CSV, Parquet, Arrow."""

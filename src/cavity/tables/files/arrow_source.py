@@ -1,6 +1,4 @@
-"""Datasets as a source of rows: a Parquet or Arrow file, a folder of them, a dataset,
-table or stream of Arrow.
-"""
+"""Arrow datasets as a source of rows: Parquet and Arrow files, tables, streams."""
 
 from __future__ import annotations
 
@@ -38,12 +36,13 @@ from cavity.tables.files.text_files import explain_errors
 from cavity.tables.pieces import PIECE_ROWS, Piece
 from cavity.tables.validation import Features, warn_unused
 
-# formats whose folders also have files of deleted rows, by a part of a file's name, and
-# what to give instead
+# Folders that also contain files of deleted rows, by a part of a file's name, with what
+# to give instead.
 LAKES = {
     "/_delta_log/": "deltalake.DeltaTable(folder).to_pyarrow_dataset()",
-    ".metadata.json": "load_table(name).scan().to_arrow_batch_reader(), from a catalog "
-    "of pyiceberg",
+    ".metadata.json": (
+        "load_table(name).scan().to_arrow_batch_reader(), from a catalog of pyiceberg"
+    ),
 }
 FORMATS = {
     ".parquet": "parquet",
@@ -57,10 +56,11 @@ FORMATS = {
 class Arrow:
     """Rows of a dataset, numbered in file order.
 
-    `target`, `weight` and `group` are the columns of labels, weights and groups.
-    Columns are prepared with `learn` as one pass learns, if some are mixed or have
-    missing cells. Else they must be numeric; `model`: those of a fitted model, prepared
-    as it does. With `labelled=False`, as for prediction, every label is 0.
+    `target`, `weight` and `group` name the columns of labels, weights and groups. With
+    `learn`, an extra pass learns how to prepare columns if some are mixed or have
+    missing cells. With `model`, the columns of a fitted model are prepared as it does.
+    Other columns must be numeric. With `labelled=False`, for predictions, every label
+    is 0.
     """
 
     def __init__(
@@ -75,8 +75,6 @@ class Arrow:
         labelled: bool = True,
     ) -> None:
         files = open_dataset(data)
-        # cells that differ from the training rows, by message
-        self.notes: Counter[str] = Counter()
         prepare = None if model is None else model.preparation
         if prepare is not None and prepare.target_ is not None:
             target = prepare.target_.name
@@ -87,12 +85,15 @@ class Arrow:
             prepare = _learn_preparation(files, others, target)
         elif model is not None:
             inputs = _find_columns(files.schema, others, model)
+
         self.prepare = prepare
-        self.weight = weight
-        self.target: Any = target if labelled else None
         self.encoder = prepare or _read_numbers(files.schema, inputs)
         self.names = self.encoder.names
+        self.target: Any = target if labelled else None
+        self.weight = weight
         self.group = group
+        # counts of cells that differ from the training rows, by message
+        self.notes = Counter[str]()
         self._files = files
         more = [name for name in (self.target, weight) if name is not None]
         self.fragments = Fragments(files, [*self.encoder.inputs, *more])
@@ -107,14 +108,14 @@ class Arrow:
         return self.section(range(self.n_rows), size)
 
     def read_groups(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        for chunk in Fragments(self._files, [self.target, self.group]).chunks(
-            PIECE_ROWS
-        ):
+        fragments = Fragments(self._files, [self.target, self.group])
+        for chunk in fragments.chunks(PIECE_ROWS):
             yield self._make_labels(chunk), read_group(chunk, self.group)
 
     def section(self, rows: range, size: int) -> Iterator[Piece]:
         """Read these rows in order; opens only row groups that contain some of them."""
-        yield from map(self._make_piece, self.fragments.chunks(size, rows))
+        for chunk in self.fragments.chunks(size, rows):
+            yield self._make_piece(chunk)
 
     def _make_piece(self, chunk: Chunk) -> Piece:
         index = np.arange(chunk.first, chunk.first + chunk.table.num_rows)
@@ -137,11 +138,11 @@ def read_weights(chunk: Chunk, name: str) -> Floats:
     value, lacks = to_numbers(get_column(chunk.table, name), name, chunk.first)
     wrong = lacks | ~(value >= 0) | ~np.isfinite(value)
     if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
+        row = int(wrong.argmax())
         what = "missing" if lacks[row] else "negative or not finite"
         raise BadInput(
             f"the weight (column {name!r}) is {what} in row {chunk.first + row + 1}: "
-            f"give one weight per row, at least 0."
+            "give every row a weight of 0 or more."
         )
     return value
 
@@ -152,7 +153,7 @@ def read_group(chunk: Chunk, name: str) -> NDArray[Any]:
     if column.null_count:
         raise BadInput(
             f"the group (column {name!r}) is missing in {column.null_count} rows: give "
-            f"each one."
+            "every row a group."
         )
     return np.array(column.to_pylist(), dtype=object)
 
@@ -164,7 +165,8 @@ def _check_named(schema: Any, target: Any, **others: Any) -> None:
             f"target= is missing: name the column of the labels, one of {known}."
         )
     for argument, name in {"target": target, **others}.items():
-        if name is not None and (not isinstance(name, str) or name not in schema.names):
+        is_known = isinstance(name, str) and name in schema.names
+        if name is not None and not is_known:
             raise BadInput(
                 f"{argument}={name!r:.60} is not a column; the columns are {known}."
             )
@@ -174,7 +176,9 @@ def _check_named(schema: Any, target: Any, **others: Any) -> None:
 
 def list_features(schema: Any, *others: str | None) -> tuple[str, ...]:
     names = tuple(
-        n for n in schema.names if n not in others and not PANDAS_INDEX.fullmatch(n)
+        name
+        for name in schema.names
+        if name not in others and not PANDAS_INDEX.fullmatch(name)
     )
     if not names:
         known = ", ".join(map(repr, schema.names))
@@ -183,43 +187,39 @@ def list_features(schema: Any, *others: str | None) -> tuple[str, ...]:
 
 
 def _read_numbers(schema: Any, names: tuple[str, ...]) -> ColumnEncoder:
-    odd = next(
-        (f for f in map(schema.field, names) if classify_type(f.type) != "number"), None
-    )
-    if odd is not None:
-        raise BadInput(
-            f"column {odd.name!r} ({odd.type}) is not numeric: encode it (e.g. with a "
-            f"OneHotEncoder) or remove it in the files."
-        )
+    for name in names:
+        kind = schema.field(name).type
+        if classify_type(kind) != "number":
+            raise BadInput(
+                f"column {name!r} ({kind}) is not numeric: encode it (e.g. with a "
+                "OneHotEncoder), or remove it from the files."
+            )
     return leave_unchanged(names)
 
 
 def _find_columns(
     schema: Any, others: tuple[str, ...], model: Features
 ) -> tuple[str, ...]:
-    """Return the columns with a model's features: by name if it knows names, else all
-    that are neither target nor weight.
+    """Return the columns with a model's features.
+
+    A model without names takes all columns but target, weight and groups.
     """
     if model.preparation is not None:
         check_columns(model.preparation, schema.names)
         return others
-    if model.names is None:
-        names = others
-    else:
-        names = model.names
-    absent = [name for name in names if name not in others]
+    names = model.names or others
+    absent = [repr(name) for name in names if name not in others]
     if absent:
         raise BadInput(
-            f"the source lacks {', '.join(map(repr, absent))}, which the model was "
-            f"fitted on; its columns are "
-            f"{', '.join(map(repr, schema.names))}."
+            f"the source lacks {', '.join(absent)}, which the model was fitted on; its "
+            f"columns are {', '.join(map(repr, schema.names))}."
         )
     if len(names) != model.n:
         raise BadInput(
             f"X has {len(names)} features ({', '.join(map(repr, names))}), but "
-            f"{model.owner} is expecting {model.n} features "
-            "as input. The model was fitted on columns without names: give files that "
-            "have only these columns, in that order."
+            f"{model.owner} is expecting {model.n} features as input. The model was "
+            "fitted on columns without names: give files with only these columns, in "
+            "the same order."
         )
     return names
 
@@ -227,37 +227,37 @@ def _find_columns(
 def _learn_preparation(
     dataset: Any, names: tuple[str, ...], target: Any
 ) -> ColumnEncoder | None:
-    """Learn in one pass how to prepare columns that are mixed or have missing cells;
-    None if there are none.
+    """Learn in one pass how to prepare mixed columns and missing cells.
+
+    None: all columns are numeric and complete.
     """
-    mixed = any(
-        classify_type(dataset.schema.field(name).type) != "number" for name in names
-    )
-    if not (mixed or has_missing(dataset, names)):
+    types = [dataset.schema.field(name).type for name in names]
+    numeric = all(classify_type(kind) == "number" for kind in types)
+    if numeric and not has_missing(dataset, names):
         return None
+
     from cavity.tables.columns.preparation import Preparation
 
-    tables = (
-        chunk.table for chunk in Fragments(dataset, [*names, target]).chunks(PIECE_ROWS)
-    )
-    batches = (
+    chunks = Fragments(dataset, [*names, target]).chunks(PIECE_ROWS)
+    tables = (chunk.table for chunk in chunks)
+    prepare = Preparation().fit_batches(
         (table.select(names), to_labels(table.column(target))) for table in tables
     )
-    prepare = Preparation().fit_batches(batches)
     warn_unused(prepare)
     return prepare
 
 
 def to_labels(column: Any) -> NDArray[Any]:
-    """Convert a column of labels to NumPy; missing ones are None or NaN."""
+    """Convert a column of labels to NumPy; missing labels are None or NaN."""
     if classify_type(column.type) == "number" and not column.null_count:
         return np.asarray(column.to_numpy(zero_copy_only=False))
     return np.array(column.to_pylist(), dtype=object if column.null_count else None)
 
 
 def open_dataset(data: Any) -> Any:
-    """Open a path, a table, a dataset or a stream as a pyarrow dataset; reads streams
-    and filtered datasets into memory.
+    """Open a path, a table, a dataset or a stream as a pyarrow dataset.
+
+    Reads streams and filtered datasets into memory.
     """
     ds = import_pyarrow(".dataset")
     if isinstance(data, ds.Dataset):
@@ -270,37 +270,38 @@ def open_dataset(data: Any) -> Any:
         try:
             return ds.dataset(read_stream(data) if is_stream(data) else data)
         except (TypeError, ValueError) as error:
-            said = f"a {type(data).__name__} is not a table: {error}"
-            raise BadInput(f"{said}. Give a pyarrow.Table or a dataset.") from error
+            raise BadInput(
+                f"a {type(data).__name__} is not a table: {error}. Give a pyarrow.Table "
+                "or a dataset."
+            ) from error
     path = os.fspath(data)
-    ((filesystem, base), found) = list_files(data)
-    lake = next(
-        (
-            advice
-            for sign, advice in LAKES.items()
-            if any(sign in name for name in found)
-        ),
-        None,
-    )
-    if lake is not None:
-        said = f"{path!r} is a table of Delta Lake or Iceberg, whose files also have deleted rows"
-        raise BadInput(f"{said}: give {lake}.")
+    place, found = list_files(data)
+    for sign, advice in LAKES.items():
+        if any(sign in name for name in found):
+            raise BadInput(
+                f"{path!r} is a table of Delta Lake or Iceberg, whose files also "
+                f"contain deleted rows: give {advice}."
+            )
     kind_of = {name: FORMATS.get(PurePosixPath(name).suffix.lower()) for name in found}
-    kinds = {kind for kind in kind_of.values() if kind is not None}
+    files = [name for name, kind in kind_of.items() if kind is not None]
+    kinds = {kind_of[name] for name in files}
     if len(kinds) != 1:
-        none = "is not, and does not contain, a file that can be read in pieces"
-        what = "contains both Parquet and Arrow files" if kinds else none
+        what = "is not, and does not contain, a file that can be read in pieces"
+        if kinds:
+            what = "contains both Parquet and Arrow files"
         raise BadInput(
-            f"{path!r} {what}; file names must end in {', '.join(FORMATS)}. Of a CSV "
-            f"file, "
-            "give a frame: table = pandas.read_csv(path), then "
-            "fit(table.drop(columns=target), table[target]); or use the command "
-            "line, cavity fit. Of a .npy file, give numpy.load(path, mmap_mode='r')."
+            f"{path!r} {what}; file names must end in {', '.join(FORMATS)}. For a CSV "
+            "file, give a frame: table = pandas.read_csv(path), then "
+            "fit(table.drop(columns=target), table[target]); or use the command line, "
+            "cavity fit. For a .npy file, give numpy.load(path, mmap_mode='r')."
         )
-    files = [name for name in found if kind_of[name]]
-    folders = {"partitioning": "hive", "partition_base_dir": base}
     read = partial(
-        ds.dataset, files, filesystem=filesystem, format=kinds.pop(), **folders
+        ds.dataset,
+        files,
+        filesystem=place.filesystem,
+        format=kinds.pop(),
+        partitioning="hive",
+        partition_base_dir=place.path,
     )
     with explain_errors(repr(path), ERRORS):
         dataset = read()
@@ -311,8 +312,9 @@ def open_dataset(data: Any) -> Any:
 
 
 def _unify(dataset: Any) -> Any:
-    """Return the columns of all files, and of their paths, with the types that they
-    have in common: text if there is none.
+    """Return the columns of all files and their paths, with common types.
+
+    A column without a common type becomes text.
     """
     arrow = import_pyarrow()
     parts = dict[str, list[Any]]()
@@ -324,9 +326,8 @@ def _unify(dataset: Any) -> Any:
     for name in dict.fromkeys([*dataset.schema.names, *parts]):
         known = parts.get(name) or [arrow.schema([dataset.schema.field(name)])]
         try:
-            fields.append(
-                arrow.unify_schemas(known, promote_options="permissive").field(name)
-            )
+            common = arrow.unify_schemas(known, promote_options="permissive")
+            fields.append(common.field(name))
         except arrow.ArrowException:
             fields.append(arrow.field(name, arrow.string()))
     return arrow.schema(fields)

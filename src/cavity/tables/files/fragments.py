@@ -1,5 +1,6 @@
-"""Rows of an Arrow dataset by their numbers: its parts, row groups of Parquet or files,
-are opened when they are read.
+"""Read rows of an Arrow dataset by their numbers.
+
+Its parts, row groups of Parquet or other files, are opened when they are read.
 """
 
 from __future__ import annotations
@@ -37,30 +38,27 @@ class Fragments:
         for i, fragment in enumerate(dataset.get_fragments()):
             name = getattr(fragment, "path", f"part {i}")
             with explain_errors(name, ERRORS):
-                for part in (
-                    fragment.split_by_row_group()
-                    if is_parquet(fragment)
-                    else [fragment]
-                ):
-                    if is_parquet(part):
-                        n = part.row_groups[0].num_rows
-                    else:
-                        n = part.count_rows()
-                    self.parts.append(
-                        Part(part, name, range(self.n_rows, self.n_rows + n))
-                    )
-                    self.n_rows += n
+                if not is_parquet(fragment):
+                    self._add(fragment, name, fragment.count_rows())
+                    continue
+                for part in fragment.split_by_row_group():
+                    self._add(part, name, part.row_groups[0].num_rows)
+
+    def _add(self, fragment: Any, name: str, n_rows: int) -> None:
+        rows = range(self.n_rows, self.n_rows + n_rows)
+        self.parts.append(Part(fragment, name, rows))
+        self.n_rows += n_rows
 
     def chunks(self, size: int, rows: range | None = None) -> Iterator[Chunk]:
-        """Read these rows (default all) in order, at most `size` at a time; opens only
-        parts with such rows.
+        """Read these rows (default all) in order, at most `size` at a time.
+
+        Opens only parts that contain some of them.
         """
+        if rows is None:
+            rows = range(self.n_rows)
         try:
             for part in self.parts:
-                if rows is None:
-                    wanted = part.rows
-                else:
-                    wanted = intersect(part.rows, rows)
+                wanted = intersect(part.rows, rows)
                 if wanted:
                     yield from self._read(part, wanted, size)
         finally:
@@ -78,15 +76,21 @@ class Fragments:
             first += batch.num_rows
             if first >= wanted.stop:
                 return
-        early = f"{part.name} ended {wanted.stop - first} rows early"
-        raise BadInput(f"{early}: it changed while it was read. Start again.")
+        raise BadInput(
+            f"{part.name} ended {wanted.stop - first} rows early: it changed while it "
+            "was read. Start again."
+        )
 
     def _batches(self, part: Part, size: int) -> Iterator[Any]:
-        how = {"batch_size": size, "batch_readahead": 1, "use_threads": False}
         with explain_errors(part.name, ERRORS, " Restore the file."):
-            for batch in part.fragment.to_batches(
-                schema=self.schema, columns=self.columns, **how
-            ):
+            batches = part.fragment.to_batches(
+                schema=self.schema,
+                columns=self.columns,
+                batch_size=size,
+                batch_readahead=1,
+                use_threads=False,
+            )
+            for batch in batches:
                 # in a damaged file, offsets and text may be wrong
                 batch.validate(full=True)
                 yield batch
@@ -97,32 +101,28 @@ def is_parquet(fragment: Any) -> bool:
 
 
 def has_missing(dataset: Any, columns: Sequence[str]) -> bool:
-    """Return whether columns have missing cells, as far as the files' statistics say;
-    NaN does not count.
+    """Return whether columns have missing cells, as far as is known without reading.
+
+    Parquet files have statistics; other files are not searched. NaN does not count.
     """
-    wanted = set(columns)
     for fragment in dataset.get_fragments():
         if is_parquet(fragment):
-            groups = map(
-                fragment.metadata.row_group, range(fragment.metadata.num_row_groups)
-            )
-            cells = (
-                group.column(j) for group in groups for j in range(group.num_columns)
-            )
-            known = (
-                c.statistics
-                for c in cells
-                if c.path_in_schema in wanted and c.statistics is not None
-            )
-            counts = [statistics.null_count for statistics in known]
-        elif getattr(fragment, "path", ""):
-            continue
-        else:  # in memory
-            counts = [
-                b.column(name).null_count
-                for b in fragment.to_batches()
-                for name in columns
-            ]
-        if any(counts):
-            return True
+            if _has_missing_in_parquet(fragment.metadata, set(columns)):
+                return True
+        elif not getattr(fragment, "path", ""):  # in memory
+            for batch in fragment.to_batches():
+                if any(batch.column(name).null_count for name in columns):
+                    return True
+    return False
+
+
+def _has_missing_in_parquet(metadata: Any, columns: set[str]) -> bool:
+    for i in range(metadata.num_row_groups):
+        group = metadata.row_group(i)
+        for j in range(group.num_columns):
+            column = group.column(j)
+            if column.path_in_schema not in columns or column.statistics is None:
+                continue
+            if column.statistics.null_count:
+                return True
     return False

@@ -1,6 +1,6 @@
-"""Where tables are: on disk, or in a store with a URI such as s3://bucket/rows.
+"""Locate tables on disk, or in a store with a URI such as s3://bucket/rows.
 
-File systems are pyarrow's, else fsspec's.
+File systems come from pyarrow, else from fsspec.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Place(NamedTuple):
 def locate(where: str | os.PathLike[str]) -> Place:
     """Find the file system of a path or URI.
 
-    Credentials, end points and retries are those of its library.
+    Its library handles credentials, end points and retries.
     """
     fs = import_pyarrow(".fs")
     uri = os.fspath(where)
@@ -53,8 +53,9 @@ def _find_with_fsspec(uri: str) -> tuple[Any, str]:
 
 
 def list_files(where: str | os.PathLike[str]) -> tuple[Place, list[str]]:
-    """Return a folder and the files below it without hidden ones, sorted; for a file,
-    its folder and itself.
+    """Return a folder and the visible files below it, sorted.
+
+    For a file, return its folder and the file itself.
     """
     fs = import_pyarrow(".fs")
     place = locate(where)
@@ -62,27 +63,22 @@ def list_files(where: str | os.PathLike[str]) -> tuple[Place, list[str]]:
     try:
         kind = place.filesystem.get_file_info(place.path).type
         if kind == fs.FileType.File:
-            return Place(place.filesystem, os.path.dirname(place.path) or "."), [
-                place.path
-            ]
+            folder = os.path.dirname(place.path) or "."
+            return Place(place.filesystem, folder), [place.path]
         found = []
         if is_uri(uri) or kind != fs.FileType.NotFound:  # raises if a bucket is missing
-            found = place.filesystem.get_file_info(
-                fs.FileSelector(place.path, recursive=True)
-            )
+            below = fs.FileSelector(place.path, recursive=True)
+            found = place.filesystem.get_file_info(below)
     except OSError as error:
         raise BadInput(f"{uri!r} cannot be read: {error}") from error
     names = (info.path for info in found if info.type == fs.FileType.File)
     shown = sorted(name for name in names if not _is_hidden(name[len(place.path) :]))
-    if kind == fs.FileType.NotFound or (
-        is_uri(uri) and not shown
-    ):  # stores do not know empty folders
+    is_empty_uri = is_uri(uri) and not shown  # stores do not have empty folders
+    if kind == fs.FileType.NotFound or is_empty_uri:
         raise BadInput(f"file or folder {uri!r} does not exist.")
     return place, shown
 
 
 def _is_hidden(below: str) -> bool:
-    return any(
-        part.startswith(("_", ".")) and part != "_delta_log"
-        for part in below.split("/")
-    )
+    parts = [part for part in below.split("/") if part != "_delta_log"]
+    return any(part.startswith(("_", ".")) for part in parts)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.common.types import Floats
+from cavity.common.types import Flags, Floats
 from cavity.errors import BadInput
 from cavity.tables.arrow_tables import Chunk, import_pyarrow
 from cavity.tables.columns.encoder import ColumnEncoder
@@ -35,24 +35,19 @@ SHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
 def open_table(path: str | Path, strict: bool = False) -> TableFile:
     """Open a file, a folder of Parquet or Arrow files, or a URI, and check its columns.
 
-    `strict`: refuse text that is not UTF-8.
+    With `strict`, text that is not UTF-8 is an error.
     """
-    path, place = str(path), locate(path)
-    suffixes = [s.lower() for s in PurePath(place.path).suffixes]
-    if len(suffixes) > 1 and suffixes[-1] in PACKED:
-        kind = suffixes[-2]
-    elif suffixes:
-        kind = suffixes[-1]
-    else:
-        kind = ""
+    path = str(path)
+    place = locate(path)
+    kind = _find_kind(place.path)
     with explain_errors(path):
         about = place.filesystem.get_file_info(place.path)
         if about.type.name == "NotFound":
             raise BadInput(f"file or folder {path!r} does not exist.")
         if about.type.name == "Unknown":
             raise BadInput(
-                f"{path!r} is a pipe or a device: tables are read several times, so "
-                f"write a file."
+                f"{path!r} is a pipe or a device, but tables are read several times: "
+                "save the rows in a file."
             )
         folder = about.type.name == "Directory"
         if folder and kind in FILE_KINDS and kind not in FORMATS:
@@ -64,18 +59,23 @@ def open_table(path: str | Path, strict: bool = False) -> TableFile:
         if not folder and kind not in FILE_KINDS:
             raise BadInput(
                 f"{path!r} has an unknown file type: give {', '.join(FILE_KINDS)}, or "
-                f"a folder of Parquet or Arrow files."
+                "a folder of Parquet or Arrow files."
             )
         if not folder and about.size == 0:
             raise BadInput(f"{path} is empty.")
-        if folder:
-            table: TableFile = Columnar(path)
-        else:
-            table = FILE_KINDS[kind](path)
+        table = Columnar(path) if folder else FILE_KINDS[kind](path)
         if strict and table.notes:
             raise BadInput(f"{table.notes[0]}; save it as UTF-8.")
         check_names(table.names, path)
     return table
+
+
+def _find_kind(path: str) -> str:
+    """Return the suffix that tells the kind of file: ".csv" for table.csv.gz."""
+    suffixes = [suffix.lower() for suffix in PurePath(path).suffixes]
+    if len(suffixes) > 1 and suffixes[-1] in PACKED:
+        suffixes.pop()
+    return suffixes[-1] if suffixes else ""
 
 
 class Columnar(TableFile):
@@ -86,32 +86,36 @@ class Columnar(TableFile):
         self.names: list[str] = open_dataset(path).schema.names
 
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
+        if columns is None:
+            columns = self.names
+        wanted = [name for name in columns if name]
         with explain_errors(self.path):
-            wanted = [
-                name for name in (self.names if columns is None else columns) if name
-            ]
-            yield from Fragments(open_dataset(self.path), wanted).chunks(
-                rows_per_piece(len(wanted))
-            )
+            fragments = Fragments(open_dataset(self.path), wanted)
+            yield from fragments.chunks(rows_per_piece(len(wanted)))
 
 
-# By suffix: what opens a file. A new kind of file is a class and an entry here.
-FILE_KINDS: dict[str, Callable[[str], TableFile]] = {".csv": Csv, ".txt": Csv}
-FILE_KINDS |= {".tsv": lambda path: Csv(path, "\t"), **dict.fromkeys(FORMATS, Columnar)}
+# What opens a file, by suffix. A new kind of file is a class and an entry here.
+FILE_KINDS: dict[str, Callable[[str], TableFile]] = {
+    ".csv": Csv,
+    ".txt": Csv,
+    ".tsv": lambda path: Csv(path, "\t"),
+    **dict.fromkeys(FORMATS, Columnar),
+}
 
 
 class LabelledRows(NamedTuple):
-    """Rows of a file that have a label: features, labels, weights and labels of groups."""
+    """Rows of a file that have a label."""
 
     X: Floats
     y: NDArray[Any]
     weight: Floats | None
-    group: NDArray[Any] | None
+    group: NDArray[Any] | None  # labels of groups
 
 
 class TableRows:
-    """Rows of a file as a source, those without a label left out: features by a
-    preparation, labels, weights.
+    """Rows of a file as a source of prepared features, labels and weights.
+
+    Rows without a label are dropped.
     """
 
     def __init__(
@@ -134,31 +138,26 @@ class TableRows:
         group = None
         if self.group is not None:
             group = read_group(kept, self.group)
-        return LabelledRows(
-            self.prepare.encode(chunk)[keep], self.prepare.labels(kept), weight, group
-        )
+        X = self.prepare.encode(chunk)[keep]
+        return LabelledRows(X, self.prepare.labels(kept), weight, group)
 
-    def _filter(self, chunk: Chunk) -> tuple[Any, Chunk]:
+    def _filter(self, chunk: Chunk) -> tuple[Flags, Chunk]:
         """Return which rows have a label, and these rows."""
         keep = self.prepare.find_labelled(chunk)
-        return keep, chunk._replace(
-            table=chunk.table.filter(import_pyarrow().array(keep))
-        )
+        table = chunk.table.filter(import_pyarrow().array(keep))
+        return keep, chunk._replace(table=table)
 
     def read_groups(self) -> Iterator[tuple[Any, Any]]:
         for chunk in self.table.chunks([self.target, self.group]):
-            kept = self._filter(chunk)[1]
+            _, kept = self._filter(chunk)
             yield self.prepare.labels(kept), read_group(kept, self.group)
 
     def pieces(self, size: int) -> Iterator[Piece]:
         first = 0
         for whole in self.table.chunks(self.columns):
             for start in range(0, whole.table.num_rows, size):
-                rows = self.read(
-                    Chunk(
-                        whole.table.slice(start, size), whole.first + start, whole.where
-                    )
-                )
+                table = whole.table.slice(start, size)
+                rows = self.read(Chunk(table, whole.first + start, whole.where))
                 index = np.arange(first, first + len(rows.y))
                 yield Piece(index, rows.X, rows.y, rows.weight, whole.where)
                 first += len(index)

@@ -1,6 +1,4 @@
-"""Text files with a header row, in any of the usual encodings, and errors that name the
-file.
-"""
+"""Read text files with a header row, in any of the usual encodings."""
 
 from __future__ import annotations
 
@@ -18,19 +16,20 @@ from cavity.errors import BadInput, CavityError
 from cavity.tables.arrow_tables import Chunk, find_twice, import_pyarrow, release_memory
 from cavity.tables.files.stores import locate
 
-ADVICE = {  # by a part of pyarrow's message
-    "columns, got": "every row must have as many cells as the header, and a cell with "
-    "a delimiter or a quote in it must be quoted; "
-    "the header must be the first line",
-    **dict.fromkeys(
-        ("include_columns", "infer number", "field larger"),
-        "close a quote of the header",
+CLOSE_QUOTE = "close the open quote in the header"
+ADVICE = {  # by a part of the library's message
+    "columns, got": (
+        "every row must have as many cells as the header, and a cell with a delimiter "
+        "or a quote in it must be quoted; the header must be the first line"
     ),
+    "include_columns": CLOSE_QUOTE,
+    "infer number": CLOSE_QUOTE,
+    "field larger": CLOSE_QUOTE,
 }
 MAX_COLUMNS = 50_000
 MAX_HEADER = 64 << 20  # characters
 CONTROL = re.compile("[\0-\x08\x0e-\x1f]")  # characters that no text has
-BINARY = re.compile("[\0-\x08\x0e-\x1f\x7f-\x9f]")  # nor the message about one
+BINARY = re.compile("[\0-\x08\x0e-\x1f\x7f-\x9f]")  # nor an error message about a text
 QUOTED = re.compile('"[^"]*"')
 LINE_END = re.compile(r"[\r\n]")
 BLOCK_BYTES = 4 << 20  # bytes of a CSV file to read at a time; a row must fit
@@ -41,30 +40,28 @@ SCAN_LETTERS = 1 << 20
 def explain_errors(
     path: object, errors: Any = Exception, remedy: str = ""
 ) -> Iterator[None]:
-    """Turn errors of the libraries that read a file, a table or a folder into a
-    BadInput that names it.
-    """
+    """Turn errors of the libraries that read a file into a BadInput that names it."""
     try:
         yield
     except CavityError:
         raise
     except errors as error:
-        reason = (
-            getattr(error, "strerror", None)
-            or " ".join(str(error).split())
-            or type(error).__name__
-        )
+        said = getattr(error, "strerror", None) or " ".join(str(error).split())
+        reason = said or type(error).__name__
         if BINARY.search(reason) and "parquet" not in str(path):  # it quotes cells
             raise BadInput(
                 f"{path} is not a text file: save the rows as CSV in UTF-8."
             ) from error
         if "straddling" in reason:  # a row that is longer than a block
             raise BadInput(
-                f"{path} has a row above 4 MB: close its quote, or shorten the cell."
+                f"{path} has a row longer than 4 MB: close its quote, or shorten the "
+                "cell."
             ) from error
-        advice = next(
-            (f": {words}" for sign, words in ADVICE.items() if sign in reason), ""
-        )
+        advice = ""
+        for sign, words in ADVICE.items():
+            if sign in reason:
+                advice = f": {words}"
+                break
         raise BadInput(
             f"{path} cannot be read: {reason.rstrip('.'):.300}{advice}.{remedy}"
         ) from error
@@ -73,8 +70,8 @@ def explain_errors(
 def check_names(names: list[str], path: str) -> None:
     if len(names) > MAX_COLUMNS:
         raise BadInput(
-            f"{path} has {len(names):,} columns, but the limit is {MAX_COLUMNS:,}: "
-            f"wrong file, or rows and columns swapped?"
+            f"{path} has {len(names):,} columns, but the limit is {MAX_COLUMNS:,}: is "
+            "it the wrong file, or are rows and columns swapped?"
         )
     twice = find_twice(names)
     if twice is not None:
@@ -91,16 +88,15 @@ class TableFile:
     notes: Sequence[str] = ()  # remarks on how the file is read
 
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
-        """Read all rows in order, of all columns or of these."""
+        """Read all rows in order; `columns` are the wanted ones (default all)."""
         raise NotImplementedError
 
 
 class Csv(TableFile):
-    """Text file with a header row and commas, semicolons, tabs or bars; all cells are
-    read as text.
+    """Text file with a header row and commas, semicolons, tabs or bars.
 
-    A file that is not UTF-8 is read as UTF-16 if it begins so, else as Windows-1252 or
-    Latin-1.
+    All cells are read as text. A file that is not UTF-8 is read as UTF-16 if it begins
+    with its mark, else as Windows-1252 or Latin-1.
     """
 
     encoding = "UTF-8"
@@ -121,13 +117,12 @@ class Csv(TableFile):
             if not line.strip():
                 raise BadInput(
                     f"{path} is empty: the first line must contain the names of the "
-                    f"columns."
+                    "columns."
                 )
             # the first one wins a tie
             self.delimiter = delimiter or max(",;\t|", key=QUOTED.sub("", line).count)
-            self.names = next(
-                csv.reader(chain([line], lines), delimiter=self.delimiter)
-            )
+            header = csv.reader(chain([line], lines), delimiter=self.delimiter)
+            self.names = next(header)
         self.block = max(BLOCK_BYTES, 4 * len(line))
 
     def _find_encoding(self) -> str:
@@ -145,9 +140,7 @@ class Csv(TableFile):
         return "Latin-1"
 
     def _open(self) -> Any:
-        """Open the file as a stream of pyarrow in UTF-8, unpacked if its name ends in
-        .gz, .bz2 or .zst.
-        """
+        """Open the file as a pyarrow stream in UTF-8; unpacks .gz, .bz2 and .zst."""
         filesystem, path = locate(self.path)
         stream = filesystem.open_input_stream(path)
         if self.encoding == "UTF-8":
@@ -161,14 +154,16 @@ class Csv(TableFile):
         with explain_errors(self.path):
             wanted = list(self.names if columns is None else columns)
             last = self.names[-1]
-            read = text.ReadOptions(block_size=self.block, use_threads=False)
-            parse = text.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
-            types = dict.fromkeys(self.names, arrow.string())
-            names = list(dict.fromkeys([*wanted, last]))
-            cells = text.ConvertOptions(
-                column_types=types, include_columns=names, strings_can_be_null=False
+            reader = text.open_csv(
+                self._open(),
+                text.ReadOptions(block_size=self.block, use_threads=False),
+                text.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
+                text.ConvertOptions(
+                    column_types=dict.fromkeys(self.names, arrow.string()),
+                    include_columns=list(dict.fromkeys([*wanted, last])),
+                    strings_can_be_null=False,
+                ),
             )
-            reader = text.open_csv(self._open(), read, parse, cells)
             first = 0
             final = ""
             try:
@@ -183,7 +178,7 @@ class Csv(TableFile):
             if LINE_END.search(final or "") and not self._read_tail().endswith(b'"'):
                 raise BadInput(
                     f"a quote in row {first} of {self.path} is never closed, so the "
-                    f"rest is one cell: close or remove it."
+                    "rest of the file is one cell: close or remove the quote."
                 )
 
     def _read_tail(self) -> bytes:

@@ -1,4 +1,4 @@
-// The page on which people try a model. It asks the server for predictions and draws them; it loads nothing else.
+// The page to try a model. It asks the server for predictions and draws them; it loads nothing else.
 
 const POINTS = 33, MOST_LEVELS = 24, MOST_BARS = 10, MOST_LINES = 6, MOST_MOVES = 12, MOST_COMPARED = 3000, FILE_ROWS = 1000;
 const $ = (id) => document.getElementById(id);
@@ -295,7 +295,7 @@ function showMoves(compared, found) {
 
 // ------------------------------------------------------------------ files
 
-function findStop(text, at, border) { // where the cell that begins at a place stops; -1 if a quotation mark does not end it
+function findStop(text, at, border) { // where the cell that starts at a place ends; -1 if a quotation mark does not end it
   border.lastIndex = at;
   if (text[at] !== '"') return border.exec(text).index;
   let close = text.indexOf('"', at + 1);
@@ -323,7 +323,7 @@ function readCells(header) {
   const places = model.columns.map((c, j) => (model.named ? header.indexOf(c.name) : j));
   const absent = model.columns.filter((_, j) => places[j] < 0).map((c) => c.name);
   if (absent.length) throw new Error(`the file has no column ${absent.slice(0, 5).join(", ")}: it needs all columns of the model.`);
-  if (!model.named && header.length !== places.length) throw new Error(`the file has ${header.length} columns, the model ${places.length}.`);
+  if (!model.named && header.length !== places.length) throw new Error(`the file has ${header.length} columns, but the model has ${places.length}.`);
   return (cells) => places.map((place) => {
     const text = (cells[place] ?? "").trim();
     return model.named ? text || null : Number(text);
@@ -347,7 +347,7 @@ async function* predictFile(rows, read) {
   }
 }
 
-const guard = (text) => (/^[=+\-@\t\r]/.test(text) && Number.isNaN(Number(text)) ? `'${text}` : text); // a spreadsheet would compute it
+const guard = (text) => (/^[=+\-@\t\r]/.test(text) && Number.isNaN(Number(text)) ? `'${text}` : text); // a spreadsheet would run it
 
 function makeColumns(found) {
   const columns = model.classes ? { label: found.labels.map(guard) } : {};

@@ -17,11 +17,11 @@ from cavity.engine.likelihoods.quadrature.information import EntropyParts
 LOG2_POINTS = 11
 # for wide rows, where the softmax is nearly a step and Sobol points converge slowly
 LOG2_MORE = 15
-# largest variance of f, without what all classes share, above which a row is wide
+# a row is wide if the largest variance of f, without what all classes share, is above
 WIDE = 4.0
-# a wide row whose classes but one have less than this together needs no more points
+# a wide row needs no more points if all but one of its classes have less than this
 SURE = 1e-3
-BYTES = 2 << 20
+BYTES = 2 << 20  # size of an array over the points of a few rows
 
 
 @cache
@@ -38,26 +38,29 @@ def _points(C: int, log2: int) -> Tensor:
 
 
 def log_softmax_probability(mean: Tensor, cov: Tensor) -> Tensor:
-    """Return log E softmax(f), normalised, for f ~ N(mean, cov), [n C] and [n C C], to
-    about 1e-3 and the same in any batch.
+    """Return log E softmax(f), normalised, for f ~ N(mean, cov), [n C] and [n C C].
+
+    The result is right to about 1e-3, and the same in any batch.
     """
-    return _evaluate(
-        mean, cov, lambda f: (f.log_softmax(1).logsumexp(-1).log_softmax(-1),)
-    )[0]
+    (log_p,) = _evaluate(mean, cov, _find_probabilities)
+    return log_p
 
 
 def softmax_uncertainty(mean: Tensor, cov: Tensor) -> EntropyParts:
-    """Return the entropy of the label, its mean under f, and their difference as a mean
-    divergence, over the same points.
+    """Return the entropy of the label, its mean under f, and their difference.
+
+    The difference is a mean divergence over the same points.
     """
-    return EntropyParts(*_evaluate(mean, cov, _find_entropies)[1:])
+    _, *parts = _evaluate(mean, cov, _find_entropies)
+    return EntropyParts(*parts)
 
 
 def _evaluate(
     mean: Tensor, cov: Tensor, function: Callable[[Tensor], tuple[Tensor, ...]]
 ) -> list[Tensor]:
-    """Return a function of f [n C P] whose first value is log p(y); rows that are wide
-    and not sure get more points.
+    """Return a function of f [n C P] whose first value is log p(y).
+
+    Rows that are wide and not sure get more points.
     """
 
     def join(m: Tensor, S: Tensor, log2: int) -> list[Tensor]:
@@ -65,25 +68,27 @@ def _evaluate(
         return [torch.cat(column) for column in zip(*parts, strict=True)]
 
     found = join(mean, cov, LOG2_POINTS)
-    apart = (
-        cov
-        - cov.mean(-1, keepdim=True)
-        - cov.mean(-2, keepdim=True)
-        + cov.mean((-2, -1), keepdim=True)
-    )
+    own = cov.mean(-1, keepdim=True)
+    apart = cov - own - own.mT + own.mean(-2, keepdim=True)
+    wide = torch.linalg.eigvalsh(apart)[:, -1] > WIDE
     unsure = found[0].max(-1).values.exp() < 1 - SURE
-    place = ((torch.linalg.eigvalsh(apart)[:, -1] > WIDE) & unsure).nonzero()[:, 0]
+    place = (wide & unsure).nonzero()[:, 0]
     if len(place):
-        for whole, part in zip(
-            found, join(mean[place], cov[place], LOG2_MORE), strict=True
-        ):
+        more = join(mean[place], cov[place], LOG2_MORE)
+        for whole, part in zip(found, more, strict=True):
             whole[place] = part
     return found
 
 
+def _find_probabilities(f: Tensor) -> tuple[Tensor]:
+    """Return log p(y), normalised."""
+    return (f.log_softmax(1).logsumexp(-1).log_softmax(-1),)
+
+
 def _find_entropies(f: Tensor) -> tuple[Tensor, ...]:
-    """Return log p(y) and the entropies; the divergence of each point from the mean is
-    never negative.
+    """Return log p(y) and the three entropies.
+
+    The divergence of each point from the mean is never negative.
     """
     log_p = f.log_softmax(1)
     p = log_p.exp()
@@ -99,8 +104,8 @@ def _samples(mean: Tensor, cov: Tensor, log2: int) -> Iterator[Tensor]:
     z = _points(mean.shape[1], log2).to(mean)
     size = max(1, BYTES // (8 * mean.shape[1] * len(z)))
     for m, S in zip(torch.split(mean, size), torch.split(cov, size), strict=True):
-        # along the axes of each row's covariance, widest first; the signs make
-        # relabelled classes a permutation
+        # along the axes of each row's covariance, widest first; with these signs,
+        # relabelling classes only permutes the result
         values, vectors = torch.linalg.eigh(S)
         sense = torch.where(vectors.pow(3).sum(-2) < 0, -1.0, 1.0)
         root = (vectors * (sense * values.clamp_min(0).sqrt())[:, None]).flip(-1)

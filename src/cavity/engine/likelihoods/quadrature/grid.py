@@ -1,5 +1,6 @@
-"""Gauss–Legendre quadrature between well-placed breakpoints, for torch, NumPy and ONNX
-graphs. [METHOD 8]
+"""Gauss–Legendre quadrature between well-placed breakpoints. [METHOD 8]
+
+For torch, NumPy and ONNX graphs.
 """
 
 from __future__ import annotations
@@ -14,9 +15,8 @@ from cavity.common.namespaces import Array, namespace
 # logarithms accurate in far tails.
 SPREAD = (-38.0, -16.0, -8.0, -4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 38.0)
 ORDER = 8
-_NODES, _WEIGHTS = (
-    tuple(column.tolist()) for column in np.polynomial.legendre.leggauss(ORDER)
-)
+_legendre = np.polynomial.legendre.leggauss(ORDER)
+_NODES, _WEIGHTS = (tuple(column.tolist()) for column in _legendre)
 
 
 class Grid(NamedTuple):
@@ -27,9 +27,9 @@ class Grid(NamedTuple):
 
 
 def piecewise_legendre(edges: Array) -> Grid:
-    """Return eight Gauss–Legendre nodes between each pair of neighbouring edges ([...
+    """Return eight Gauss–Legendre nodes between each pair of neighbouring edges.
 
-    E], sorted).
+    Edges are sorted, [... E].
     """
     xp = namespace(edges)
     nodes = xp.constant(_NODES, edges)
@@ -39,12 +39,12 @@ def piecewise_legendre(edges: Array) -> Grid:
     half = (0.5 * (high - low))[..., None]
     mid = (0.5 * (high + low))[..., None]
     with np.errstate(divide="ignore"):  # two equal edges
-        return Grid(xp.flatten(mid + half * nodes), xp.flatten(xp.log(half * weights)))
+        log_weights = xp.log(half * weights)
+    return Grid(xp.flatten(mid + half * nodes), xp.flatten(log_weights))
 
 
 def bumps(mean: Array, sd: Array) -> Array:
     """Return sorted breakpoints [... 13 C] around C bumps, given as [... C]."""
     xp = namespace(mean)
-    return xp.sort(
-        xp.flatten(mean[..., None] + sd[..., None] * xp.constant(SPREAD, mean))
-    )
+    edges = mean[..., None] + sd[..., None] * xp.constant(SPREAD, mean)
+    return xp.sort(xp.flatten(edges))

@@ -1,5 +1,6 @@
-"""Split a prediction's entropy into noise (aleatoric) and uncertainty about f
-(epistemic).
+"""Split a prediction's entropy into noise and uncertainty about f.
+
+The parts are called aleatoric and epistemic.
 
 This module does not load torch. [docs/decisions/0014]
 """
@@ -23,13 +24,13 @@ from cavity.engine.likelihoods.quadrature.grid import (
 from cavity.engine.likelihoods.quadrature.noisy_argmax import Largest, Softened
 from cavity.engine.likelihoods.quadrature.probabilities import with_random_labels
 
-# of the lattice for three and more contenders
+# lattice for three and more contenders
 POINTS = 1021
 GENERATOR = 455
-# contenders above which four times as many points, in random order, are better
+# above this number of contenders, four times as many points in random order are better
 MANY = 16
 DROPPED = 1e-5  # total probability of the classes that a row may ignore
-BYTES = 4 << 20  # of one array over a piece's nodes
+BYTES = 4 << 20  # size of an array over the nodes of a few rows
 Choice = Largest | Softened  # how the label follows from f without noise
 
 
@@ -42,13 +43,11 @@ class EntropyParts(NamedTuple):
 
 
 class Latent(NamedTuple):
-    """Noise-free latent values, [n C] (or [n 1], the difference of two), and what they
-    predict, [n C] (or [n 2]).
-    """
+    """Noise-free latent values and the class probabilities that they predict."""
 
-    mean: Array
-    var: Array
-    log_p: Array  # log p(y), without random labels
+    mean: Array  # [n C], or [n 1], the difference of two
+    var: Array  # [n C], or [n 1]
+    log_p: Array  # [n C] or [n 2], log p(y), without random labels
     epsilon: float  # share of labels drawn at random
 
     def rows(self, index: Array | slice) -> Latent:
@@ -62,74 +61,80 @@ class Latent(NamedTuple):
 
 
 def uncertainty(f: Latent, choice: Choice) -> EntropyParts:
-    r"""Return the label's entropy, the part that would remain if f were known, and the
-    part that knowing f would remove.
+    r"""Return the entropy of the label, in total and split into two parts.
 
         total H(p(y)) = aleatoric + epistemic        p(y) = E_f p(y|f)
 
-    holds exactly for the integrals. Both parts are averages over the same f, so that
-    neither is a small difference of large numbers. One latent function or two
-    contenders: a one-dimensional grid, near machine precision. More: a lattice, each
-    average accurate to a few 1e-3. Without noise p(y|f) is one class, and all of the
-    entropy but that of random labels is epistemic.
+    The aleatoric part would remain if f were known; knowing f would remove the
+    epistemic part. The equation holds exactly for the integrals. Both parts are
+    averages over the same f, so that neither is a small difference of large numbers.
+
+    One latent function or two contenders need a one-dimensional grid, near machine
+    precision. With more contenders a lattice is used, and each average is accurate to a
+    few 1e-3. Without noise p(y|f) is one class, and the entropy is epistemic except for
+    random labels.
     """
     log_mean = f.log_mean()
     first = f.mean[:, 0]
     total = -(np.exp(log_mean) * log_mean).sum(1)
     if choice.is_sure:
-        aleatoric = _find_nats(0 * first[:, None, None] + 1, f)[0][:, 0]
+        sure = np.ones((len(first), 1, 1))
+        aleatoric = _find_nats(sure, f)[0][:, 0]
         return EntropyParts(total, aleatoric, np.maximum(total - aleatoric, 0))
+
     if f.mean.shape[1] == 1:  # a positive value favours the second class
         turned = f._replace(log_p=f.log_p[:, [1, 0]])
-        return EntropyParts(
-            total, *_duel(turned, first, f.var[:, 0], choice.noise + 0 * first, choice)
-        )
+        noise = choice.noise + 0 * first
+        return EntropyParts(total, *_duel(turned, first, f.var[:, 0], noise, choice))
+
     order = np.argsort(-f.log_p, 1, kind="stable")
     kept = np.exp(np.take_along_axis(f.log_p, order, 1)).cumsum(1)
-    # contenders of each row
-    count = np.clip((kept < 1 - DROPPED).sum(1) + 1, 2, order.shape[1])
+    contenders = np.clip((kept < 1 - DROPPED).sum(1) + 1, 2, order.shape[1])
     parts = np.empty((2, len(total)))
-    for K in sorted(set(count.tolist())):
-        rows = np.flatnonzero(count == K)
+    for K in sorted(set(contenders.tolist())):
+        rows = np.flatnonzero(contenders == K)
         parts[:, rows] = _integrate_contenders(f.rows(rows), order[rows], K, choice)
     return EntropyParts(total, *parts)
 
 
 def _integrate_contenders(f: Latent, order: Array, K: int, choice: Choice) -> Array:
-    """Return both parts of rows with K contenders each, [2 n]; latent values are
-    ordered by probability.
+    """Return both parts of rows with K contenders each, [2 n].
+
+    `order` has the classes of each row by descending probability.
     """
     mean, var, log_p = (np.take_along_axis(x, order, 1) for x in f[:3])
     f = Latent(mean, var, log_p, f.epsilon)
+    order = order[:, :K]
     if K == 2:
-        mean = f.mean[:, 0] - f.mean[:, 1]
-        var = f.var[:, 0] + f.var[:, 1]
-        return _duel(f, mean, var, choice.noise[order[:, :2]].sum(1), choice)
+        gap = mean[:, 0] - mean[:, 1]
+        gap_var = var[:, 0] + var[:, 1]
+        return _duel(f, gap, gap_var, choice.noise[order].sum(1), choice)
+
     z = _make_points(K)
-    points = max(1, min(z.shape[1], BYTES // (4 * K * choice.terms)))
-    size = max(1, BYTES // (4 * K * choice.terms * points))
+    bytes_per_point = 4 * K * choice.terms
+    points = max(1, min(z.shape[1], BYTES // bytes_per_point))
+    size = max(1, BYTES // (bytes_per_point * points))
     parts = []
     for start in range(0, len(order), size):
-        i = slice(start, start + size)
-        some = f.rows(i)
-        chosen = order[i, :K]
-        mean = some.mean[:, :K, None]
+        piece = slice(start, start + size)
+        some = f.rows(piece)
+        m = some.mean[:, :K, None]
         sd = np.sqrt(some.var[:, :K, None])
         sums = 0.0
         for first in range(0, z.shape[1], points):
-            p = choice.among(mean + sd * z[:, first : first + points], chosen)
+            p = choice.among(m + sd * z[:, first : first + points], order[piece])
             sums = sums + _find_nats(p, some).sum(-1)
         parts.append(sums / z.shape[1])
     return np.concatenate(parts, 1)
 
 
 def _make_points(K: int) -> Floats:
-    """Return the same normal points at every call, [K points]: a lattice, with the same
-    quantiles in each coordinate.
+    """Return normal points, [K points], the same at every call.
+
+    They form a lattice with the same quantiles in each coordinate.
     """
-    if K <= MANY:
-        n = POINTS
-    else:
+    n = POINTS
+    if K > MANY:
         n = 4 * POINTS
     quantile = np.array([NormalDist().inv_cdf((i + 0.5) / n) for i in range(n)])
     if K > MANY:
@@ -139,30 +144,31 @@ def _make_points(K: int) -> Floats:
 
 
 def _duel(f: Latent, mean: Array, var: Array, noise: Array, choice: Choice) -> Array:
-    """Return both parts of rows with two contenders, [2 n]: only d = f_a − f_b matters."""
+    """Return both parts of rows with two contenders, [2 n].
+
+    Only d = f_a − f_b matters: its mean, its variance and that of its noise are [n].
+    """
     parts = []
     size = max(1, BYTES // (8 * 2 * len(SPREAD) * ORDER * 48))
     for start in range(0, len(mean), size):
-        i = slice(start, start + size)
-        m = mean[i]
-        s = noise[i]
-        width = choice.width(s)
-        sd = np.maximum(np.sqrt(var[i]), 1e-8 * width)
-        d, log_weight = piecewise_legendre(
-            bumps(np.stack([m, 0 * m], -1), np.stack([sd, width], -1))
-        )
-        z = (d - m[:, None]) / sd[:, None]
-        weight = np.exp(log_weight - 0.5 * z * z) / (
-            math.sqrt(2 * math.pi) * sd[:, None]
-        )
+        piece = slice(start, start + size)
+        m = mean[piece, None]
+        s = noise[piece]
+        width = choice.width(s)[:, None]
+        sd = np.maximum(np.sqrt(var[piece, None]), 1e-8 * width)
+        edges = bumps(np.hstack([m, 0 * m]), np.hstack([sd, width]))
+        d, log_weight = piecewise_legendre(edges)
+        z = (d - m) / sd
+        weight = np.exp(log_weight - 0.5 * z * z) / (math.sqrt(2 * math.pi) * sd)
         p = np.stack([choice.duel(d, s), choice.duel(-d, s)], 1)
-        parts.append((weight * _find_nats(p, f.rows(i))).sum(-1))
+        parts.append((weight * _find_nats(p, f.rows(piece))).sum(-1))
     return np.concatenate(parts, 1)
 
 
 def _find_nats(p: Array, f: Latent) -> Array:
-    """Return the entropy of p(y|f) and its divergence from p(y), [n K S] → [2 n S];
-    random labels: (1−ε) p + ε/C, others ε/C.
+    """Return the entropy of p(y|f) and its divergence from p(y), [n K S] → [2 n S].
+
+    With random labels, contenders have (1−ε) p + ε/C and all other classes ε/C.
     """
     C = f.log_p.shape[1]
     K = p.shape[1]

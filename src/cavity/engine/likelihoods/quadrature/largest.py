@@ -1,14 +1,16 @@
-"""How likely one of independent normals is the largest, with derivatives: the integral
-of predictions and of robust EP.
+"""Probability that one of several independent normals is the largest.
 
-    p_k = ∫ g_k(f) df        g_k(f) = N(f; m_k, v_k) Π_{c≠k} Φ((f − m_c)/√v_c)        [METHOD 4, REP; METHOD 8]
+It is the integral of predictions and of robust EP: [METHOD 4, REP; METHOD 8]
+
+    p_k = ∫ g_k(f) df        g_k(f) = N(f; m_k, v_k) Π_{c≠k} Φ((f − m_c)/√v_c)
 
 g_k is analytic and log-concave: the error of the trapezoidal rule falls exponentially
 with its nodes. `log_probabilities` integrates all classes of a row on the same nodes,
 `win` one class per row, with derivatives. Both accept a sum if leaving out every other
-node hardly changes it. What they do not accept, g_k of very uneven widths or far in a
-tail, is integrated around its own mode, on nodes that resolve any widths. Arrays are
-torch's or NumPy's; this module does not load torch.
+node hardly changes it. A g_k of very uneven widths or far in a tail fails that test. It
+is integrated around its own mode, on nodes that resolve any widths.
+
+Arrays are torch's or NumPy's; this module does not load torch.
 """
 
 from __future__ import annotations
@@ -35,37 +37,32 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 DROP = 26.0  # g_k ends where its logarithm has fallen by this
-# steps between nodes grow by this share of the distance: see `find_length`; those of a
-# row more slowly, because of classes in tails
+# The step between nodes grows by this share of the distance: see `find_length`. The
+# nodes of a row grow more slowly, because some classes are in tails.
 GROWTH = 0.05
 OWN_GROWTH = 0.125
-STEP = 0.7  # of the nodes of a row, in units of the scale
+STEP = 0.7  # between the nodes of a row, in units of the scale
 SCANNED = 12  # nodes that find where the classes of a row have their mass
-FEW = 4  # classes up to which bounds are enough for that
+FEW = 4  # up to this number of classes, bounds are enough for that
 MOST = 384  # nodes of a row
-# standard deviations below and above the means
 GRAPH_NODES = 320
-GRAPH_REACH = (12.0, 8.5)
-OWN_NODES = (40, 96)  # of one class, in turn
+GRAPH_REACH = (12.0, 8.5)  # standard deviations below and above the means
+OWN_NODES = (40, 96)  # nodes of one class, in turn
 CAREFUL_NODES = 256
-# of a probability if every other node is left out: its error is far smaller
+# Largest change of a probability if every other node is left out. Its error is far
+# smaller. OWN: the same for the integrals of one class, relative to their sizes.
 MOST_CHANGE = 1e-4
-# the same of the integrals of one class, relative to their sizes
 MOST_OWN_CHANGE = 1e-5
-# in units of the integrand's scale: longer ones may miss a rival's step
-LONGEST_STEP = 1.0
-LEAST = (
-    # a smaller probability is not accurate on the nodes of a row: sums are in linear
-    # scale
-    1e-280
-)
-# logarithms below which a bound must do
+LONGEST_STEP = 1.0  # in units of the scale: longer ones may miss a rival's step
+# smallest probability that is accurate on the nodes of a row: sums are in linear scale
+LEAST = 1e-280
+# logarithms below which a bound must do, and above how many classes the second one
+# holds: single classes then take long
 FAR = -691.0
 FAR_AMONG_MANY = -32.0
-MANY = 200  # classes above which single ones take long
-# steps to the mode, and to the lower end
-NEWTON = 20
-END_STEPS = 5
+MANY = 200
+NEWTON = 20  # steps to the mode
+END_STEPS = 5  # steps to the lower end
 SQRT_2PI = math.sqrt(2 * math.pi)
 LOG_SQRT_2PI = math.log(SQRT_2PI)
 
@@ -78,7 +75,7 @@ class Win(NamedTuple):
     second: Array  # [B 1+R]
 
 
-# --- all classes of a row ---------------------------------------------------------------------------------------------------------
+# --- all classes of a row -------------------------------------------------------------
 
 
 def log_probabilities(mean: Array, sd: Array) -> Array:
@@ -86,8 +83,7 @@ def log_probabilities(mean: Array, sd: Array) -> Array:
     xp = namespace(mean)
     C = mean.shape[1]
     log_p = 0 * mean
-    left = mean == mean
-    left[:] = True
+    left = (mean == mean) | True  # not integrated yet, [n C]
     evaluate = choose_evaluator(xp)
     with np.errstate(all="ignore"):
         span = _find_span(mean, sd, evaluate)
@@ -99,9 +95,11 @@ def log_probabilities(mean: Array, sd: Array) -> Array:
                     continue
                 nodes = 8 * int(eighth)
                 rows = xp.find(count == eighth)
-                for some in (rows[i] for i in cut_rows(len(rows), C * nodes, mean)):
-                    of = mean[some], sd[some], span.at(some), length[some]
-                    log_p[some], left[some] = _integrate_all(*of, nodes, evaluate)
+                for piece in cut_rows(len(rows), C * nodes, mean):
+                    i = rows[piece]
+                    log_p[i], left[i] = _integrate_all(
+                        mean[i], sd[i], span.at(i), length[i], nodes, evaluate
+                    )
         entries = xp.find(left.reshape(-1))
         if len(entries):
             _mend(log_p, mean, sd, entries)
@@ -118,21 +116,23 @@ def _integrate_all(
     ratio, total = evaluate((span.low - mean) * rate, rate, d)
     ratio *= (weight * xp.exp(-total))[:, None]
     halves = sum_halves(ratio)
-    whole = halves.sum(-1)
+    even = halves[..., 0]
+    odd = halves[..., 1]
+    whole = even + odd
     p = whole * (rate / SQRT_2PI)
     tiny = p < LEAST  # and nothing else is wrong with the row
-    changes = ~((abs(halves[..., 0] - halves[..., 1]) < MOST_CHANGE * whole) | tiny)
-    return xp.log(p), tiny | changes.any(1)[:, None]
+    settled = (abs(even - odd) < MOST_CHANGE * whole) | tiny
+    return xp.log(p), tiny | ~settled.all(1)[:, None]
 
 
 def _find_span(mean: Array, sd: Array, evaluate: Evaluate) -> Span:
-    r"""Bound where each g_k exceeds exp(−DROP) of its largest value, then look at a few
-    nodes in between.
+    r"""Bound where each g_k exceeds exp(−DROP) of its largest value, then scan between.
 
     Let b be the largest mean, of class l, and γ_k = b − m_k. Since g_k has at least the
     value g_k(b), with Φ ≤ 1 on the right and log Φ(z) ≤ −z²/2 on the left,
 
-        f ≤ m_k + √(γ_k² + v_k D)      f ≥ b − d_k − √(d_k² + D v_k v_l/(v_k + v_l)),    d_k = γ_k v_l/(v_k + v_l)
+        f ≤ m_k + √(γ_k² + v_k D)
+        f ≥ b − d_k − √(d_k² + D v_k v_l/(v_k + v_l)),    d_k = γ_k v_l/(v_k + v_l)
         D = 2 (DROP − Σ_c log Φ(γ_c/√v_c))
     """
     xp = namespace(mean)
@@ -148,10 +148,9 @@ def _find_span(mean: Array, sd: Array, evaluate: Evaluate) -> Span:
     high = xp.max(mean + (gap * gap + var * drop) ** 0.5)
     share = best_var / (var + best_var)
     back = gap * share
-    low = xp.min(
-        best - back - (back * back + var * (share + 0.5 * leads) * drop) ** 0.5
-    )
-    # there one Φ, and so every g_k, is below LEAST
+    fall = var * (share + 0.5 * leads) * drop
+    low = xp.min(best - back - (back * back + fall) ** 0.5)
+    # further left one Φ, and so every g_k, is below LEAST
     low = xp.maximum(low, xp.max(mean + LOW * sd))
     if mean.shape[1] > FEW:
         low, high = _scan(mean, rate, low, high, evaluate)
@@ -163,39 +162,42 @@ def _find_span(mean: Array, sd: Array, evaluate: Evaluate) -> Span:
 def _scan(
     mean: Array, rate: Array, low: Array, high: Array, evaluate: Evaluate
 ) -> tuple[Array, Array]:
-    """Return the ends of what lies between nodes where every class has fallen by DROP."""
+    """Move both ends to the nodes beyond which every class has fallen by DROP."""
     xp = namespace(mean)
-    h = (high - low) / (SCANNED - 1)
-    steps = namespace(mean).arange(SCANNED, mean)
+    intervals = SCANNED - 1
+    h = (high - low) / intervals
+    steps = xp.arange(SCANNED, mean)
+    shift = (low - mean) * rate
     first = 0 * low
     last = 0 * low
-    for some in cut_rows(len(mean), mean.shape[1] * SCANNED, mean):
-        ratio, total = evaluate(
-            (low[some] - mean[some]) * rate[some], rate[some], h[some] * steps
-        )
+    for i in cut_rows(len(mean), mean.shape[1] * SCANNED, mean):
+        ratio, total = evaluate(shift[i], rate[i], h[i] * steps)
         ratio *= xp.exp(-total)[:, None]
         top = xp.max(ratio)
-        alive = (ratio > xp.where(top > LEAST, math.exp(-DROP) * top, 1.0)).any(1)
-        first[some] = xp.min(xp.where(alive, steps, 1.0 * SCANNED))
-        last[some] = xp.max(xp.where(alive, steps, 0.0))
-    return low + h * xp.clip(first - 1, 0, SCANNED - 1), low + h * xp.clip(
-        last + 1, 0, SCANNED - 1
-    )
+        least = xp.where(top > LEAST, math.exp(-DROP) * top, 1.0)
+        alive = (ratio > least).any(1)
+        first[i] = xp.min(xp.where(alive, steps, 1.0 * SCANNED))
+        last[i] = xp.max(xp.where(alive, steps, 0.0))
+    first = xp.clip(first - 1, 0, intervals)
+    last = xp.clip(last + 1, 0, intervals)
+    return low + h * first, low + h * last
 
 
 def _bound_bend(z: Array) -> Array:
-    """Return a bound of −(log Φ)'', which is at most 1 on the left and falls about as a
-    normal on the right.
+    """Return a bound of −(log Φ)''.
+
+    It is at most 1 on the left, and falls about as a normal on the right.
     """
-    z = namespace(z).maximum(z, 0.0)
-    return namespace(z).exp(-0.5 * z * z)
+    xp = namespace(z)
+    right = xp.maximum(z, 0.0)
+    return xp.exp(-0.5 * right * right)
 
 
 def _mend(log_p: Array, mean: Array, sd: Array, entries: Array) -> None:
     """Write log p of single classes, row · C + class, each around its own mode.
 
     p_k is at most the probability that k beats the class that is surely highest. Where
-    that is very small it must do.
+    that bound is very small, it takes the place of p_k.
     """
     xp = namespace(mean)
     C = mean.shape[1]
@@ -206,41 +208,42 @@ def _mend(log_p: Array, mean: Array, sd: Array, entries: Array) -> None:
     s = sd[row, own]
     duel = xp.log_ndtr((m - mean[row, leader]) / (s * s + sd[row, leader] ** 2) ** 0.5)
     log_p[row, own] = duel
-    near = xp.find(~(duel < (FAR if C <= MANY else FAR_AMONG_MANY)))
-    for some in (near[i] for i in cut_rows(len(near), C * CAREFUL_NODES, mean)):
-        at = row[some]
-        k = own[some]
-        unit = s[some][:, None]
-        away = (mean[at] - m[some][:, None]) / unit
-        rate = unit / sd[at]
-        # no rival of its own
-        away = xp.where(xp.arange(C, mean) == k[:, None], -1e6, away)
-        log_p[at, k] = (
-            Rivals(away, rate).integrate(CAREFUL_NODES, by_erfcx, careful=True).value
-        )
+    far = FAR if C <= MANY else FAR_AMONG_MANY
+    near = xp.find(~(duel < far))
+    for piece in cut_rows(len(near), C * CAREFUL_NODES, mean):
+        i = near[piece]
+        at = row[i]
+        k = own[i]
+        unit = s[i][:, None]
+        away = (mean[at] - m[i][:, None]) / unit
+        is_own = xp.arange(C, mean) == k[:, None]  # no rival of its own
+        rivals = Rivals(xp.where(is_own, -1e6, away), unit / sd[at])
+        log_p[at, k] = rivals.integrate(CAREFUL_NODES, by_erfcx, careful=True).value
 
 
 def integrate_in_graph(mean: Array, var: Array) -> Array:
-    """Return log p in any namespace, without a branch on values, to 1e-9 where p >
-    1e-30; widths may differ a thousandfold.
+    """Return log p in any namespace, without a branch on values.
+
+    It is right to 1e-9 where p > 1e-30; widths may differ a thousandfold.
     """
     xp = namespace(mean)
-    sd = namespace(mean).sqrt(var)
-    low = xp.max(mean - GRAPH_REACH[0] * sd, 1)
-    high = xp.max(mean + GRAPH_REACH[1] * sd, 1)
-    inside = xp.where(mean + GRAPH_REACH[1] * sd < low, 0.0, 1.0 / var)
+    sd = xp.sqrt(var)
+    below, above = GRAPH_REACH
+    end = mean + above * sd
+    # axes from the start: onnxruntime is wrong for no rows and axes from the end
+    low = xp.max(mean - below * sd, 1)
+    high = xp.max(end, 1)
+    inside = xp.where(end < low, 0.0, 1.0 / var)
     span = Span(low, high, 1.0 / xp.sqrt(inside.sum(1)[:, None]))
     d, weight = place_nodes(span, find_length(span, GROWTH), GRAPH_NODES, GROWTH)
     z = (d[..., None] + (low - mean)[:, None]) / sd[:, None]  # [n Q C]
     log_cdf = xp.log_ndtr(z)
     log_density = z * z * -0.5 - (xp.log(sd) + LOG_SQRT_2PI)[:, None]
-    return xp.logsumexp(
-        log_density + (log_cdf.sum(2)[..., None] - log_cdf) + xp.log(weight)[..., None],
-        1,
-    )
+    log_others = log_cdf.sum(2)[..., None] - log_cdf
+    return xp.logsumexp(log_density + log_others + xp.log(weight)[..., None], 1)
 
 
-# --- one class per row ------------------------------------------------------------------------------------------------------------
+# --- one class per row ----------------------------------------------------------------
 
 
 class Integrals(NamedTuple):
@@ -249,7 +252,7 @@ class Integrals(NamedTuple):
     value: Array  # [B]
     rate: Array  # [B R], ⟨β⟩
     pull: Array  # [B R], ⟨zβ⟩
-    settled: Array  # [B], whether the others are resolved
+    settled: Array  # [B], whether these integrals are resolved
 
 
 class Point(NamedTuple):
@@ -261,12 +264,16 @@ class Point(NamedTuple):
 
 
 class Rivals(NamedTuple):
-    """log g(x) = −x²/2 + Σ_c log Φ((x − μ_c)/s_c), x in units of the own normal, its
-    mean at 0; −(log g)'' ≥ 1 falls with x.
+    """log g(x) = −x²/2 + Σ_c log Φ((x − μ_c)/s_c), whose −(log g)'' ≥ 1 falls with x.
+
+    x is in units of the own normal, with its mean at 0.
     """
 
     mean: Array  # [B R]
     rate: Array  # [B R], 1/s
+
+    def rows(self, index: Array | slice) -> Rivals:
+        return Rivals(self.mean[index], self.rate[index])
 
     def at(self, x: Array) -> Point:
         """Evaluate at x, [B 1]."""
@@ -276,17 +283,17 @@ class Rivals(NamedTuple):
         beta = ratio[..., 0] / SQRT_2PI
         # β(β + z) cancels on the far left
         bend = xp.where(z < -1e4, 1.0, beta * (beta + z)) * self.rate * self.rate
-        return Point(
-            -total - 0.5 * x * x, xp.sum(beta * self.rate) - x, xp.sum(bend) + 1
-        )
+        slope = xp.sum(beta * self.rate) - x
+        return Point(-total - 0.5 * x * x, slope, xp.sum(bend) + 1)
 
     def find_span(self, careful: bool) -> tuple[Span, Array]:
-        r"""Return where g > exp(−DROP) g(x₀), and log g(x₀), for a point x₀ left of the
-        mode: there −z balances x for one rival.
+        r"""Return where g > exp(−DROP) g(x₀), and log g(x₀).
 
-        With γ and κ the slope and the bend at x₀, −z²/2 ≥ log Φ and −x²/2 ≥ log g,
+        x₀ is left of the mode, where −z balances x for one rival. With γ and κ the
+        slope and the bend at x₀, −z²/2 ≥ log Φ and −x²/2 ≥ log g,
 
-            x ≥ x₀ − (√(γ² + 2κ DROP) − γ)/κ        x ≥ μ_c − s_c √D        x ≤ √D,    D = 2 (DROP − log g(x₀))
+            x ≥ x₀ − (√(γ² + 2κ DROP) − γ)/κ        x ≥ μ_c − s_c √D
+            x ≤ √D,    D = 2 (DROP − log g(x₀))
 
         `careful` finds mode and lower end by Newton's steps, which never overshoot: the
         slope is convex and falls.
@@ -312,7 +319,7 @@ class Rivals(NamedTuple):
     def integrate(self, nodes: int, evaluate: Evaluate, careful: bool) -> Integrals:
         """Return the integrals of each row."""
         xp = namespace(self.mean)
-        (span, top) = self.find_span(careful)
+        span, top = self.find_span(careful)
         length = find_length(span, OWN_GROWTH)
         d, weight = place_nodes(span, length, nodes, OWN_GROWTH)
         x = span.low + d
@@ -325,74 +332,77 @@ class Rivals(NamedTuple):
         rates = sum_halves(ratio)
         ratio *= d[:, None]
         pulls = (sum_halves(ratio) - away[..., None] * rates) * self.rate[..., None]
-        # [B 2R]
-        even, odd = (xp.concat([rates[..., i], pulls[..., i]]) for i in (0, 1))
+        even = xp.concat([rates[..., 0], pulls[..., 0]])  # [B 2R]
+        odd = xp.concat([rates[..., 1], pulls[..., 1]])
         whole = even + odd
         change = even - odd
         # the second derivative in the mean of a needle is rate² times a small pull
         change *= xp.concat([0 * self.rate + 1, xp.maximum(self.rate, 1.0)])
         settled = (abs(change) < MOST_OWN_CHANGE * (norm + abs(whole))).all(1)
         settled &= ((length < LONGEST_STEP * nodes) & (shift > LOW)).all(1)
+        value = xp.log(norm)[:, 0] + (top[:, 0] - 2 * LOG_SQRT_2PI)
         found = whole / norm
         R = self.mean.shape[1]
-        value = xp.log(norm)[:, 0] + (top[:, 0] - 2 * LOG_SQRT_2PI)
         return Integrals(value, found[:, :R], found[:, R:], settled)
 
 
 def win(mean: Tensor, var: Tensor) -> Win:
-    r"""Return S = ∫ N(f; m₀, V₀) Π_c Φ((f − m_c)/√V_c) df for the first column of [B
-    1+R]. With ⟨·⟩ under the normalised integrand,
+    r"""Return S = ∫ N(f; m₀, V₀) Π_c Φ((f − m_c)/√V_c) df with derivatives.
 
-    rival:  S'/S = −⟨β(z)⟩/√V_c        S''/S = −⟨z β(z)⟩/V_c        z = (f − m_c)/√V_c,  β = φ/Φ
-    own:    S'/S = ⟨ρ⟩                 S''/S = ⟨(f − m₀) ρ⟩/V₀      ρ = Σ_c β(z)/√V_c
+    Means and variances are [B 1+R], own first. With ⟨·⟩ under the normalised integrand,
 
-    The forms for own come from ⟨f − m₀⟩/V₀ and ⟨(f − m₀)²⟩/V₀² − 1/V₀ by integration by
-    parts; those would cancel if S is near 1. They are sums of the rivals': with x = (f
-    − m₀)/√V₀ = μ_c + s_c z, √V₀⟨ρ⟩ = Σ_c ⟨β⟩/s_c and √V₀⟨xρ⟩ = Σ_c μ_c⟨β⟩/s_c + ⟨zβ⟩.
+        z = (f − m_c)/√V_c,  β = φ/Φ,  ρ = Σ_c β(z)/√V_c
+        rival:  S'/S = −⟨β(z)⟩/√V_c        S''/S = −⟨z β(z)⟩/V_c
+        own:    S'/S = ⟨ρ⟩                 S''/S = ⟨(f − m₀) ρ⟩/V₀
+
+    The forms for own follow by parts from ⟨f − m₀⟩/V₀ and ⟨(f − m₀)²⟩/V₀² − 1/V₀, which
+    would cancel if S is near 1. They are sums over rivals: with x = (f − m₀)/√V₀
+    = μ_c + s_c z,
+
+        √V₀⟨ρ⟩ = Σ_c ⟨β⟩/s_c        √V₀⟨xρ⟩ = Σ_c μ_c⟨β⟩/s_c + ⟨zβ⟩
     """
     import torch
 
     sd = var.sqrt()
     unit = sd[:, :1]
-    rivals = Rivals(
-        ((mean[:, 1:] - mean[:, :1]) / unit).double(), (unit / sd[:, 1:]).double()
-    )
+    away = (mean[:, 1:] - mean[:, :1]) / unit
+    rates = unit / sd[:, 1:]
+    rivals = Rivals(away.double(), rates.double())
     if mean.is_cuda:  # a recorded step cannot sort rows
         found = _refine(rivals, ())
     else:
         with np.errstate(all="ignore"):
-            found = _refine(Rivals(*(t.numpy() for t in rivals)), OWN_NODES)
+            found = _refine(Rivals(rivals.mean.numpy(), rivals.rate.numpy()), OWN_NODES)
     value, rate, pull = (torch.as_tensor(t).to(mean.dtype) for t in found[:3])
-    force = rate * rivals.rate.to(mean.dtype)
-    turn = (rivals.mean.to(mean.dtype) * force + pull).sum(1, keepdim=True)
+    force = rate * rates
+    turn = (away * force + pull).sum(1, keepdim=True)
     first = torch.cat([force.sum(1, keepdim=True), -rate], 1) / sd
-    return Win(value, first, torch.cat([turn, -pull], 1) / var)
+    second = torch.cat([turn, -pull], 1) / var
+    return Win(value, first, second)
 
 
 def _refine(rivals: Rivals, nodes: tuple[int, ...]) -> Integrals:
-    """Integrate with these numbers of nodes in turn, each time the rows that are left;
-    the last ones carefully.
+    """Integrate with these numbers of nodes in turn, each time the rows that are left.
+
+    Rows that are left at the end are integrated carefully.
     """
-    (n, R) = rivals.mean.shape
+    n, R = rivals.mean.shape
     xp = namespace(rivals.mean)
-    if nodes:
+    careful = not nodes
+    if careful:
+        most = CAREFUL_NODES
+        evaluate: Evaluate = by_erfcx
+    else:
         most = nodes[0]
         evaluate = choose_evaluator(xp)
-    else:
-        most = CAREFUL_NODES
-        evaluate = by_erfcx
-    pieces = (
-        Rivals(rivals.mean[i], rivals.rate[i])
-        for i in cut_rows(n, R * most, rivals.mean)
-    )
-    parts = [piece.integrate(most, evaluate, careful=not nodes) for piece in pieces]
+    pieces = cut_rows(n, R * most, rivals.mean)
+    parts = [rivals.rows(i).integrate(most, evaluate, careful) for i in pieces]
     found = Integrals(*map(xp.join, zip(*parts, strict=True)))
-    if nodes:
-        left = xp.find(~found.settled)
-    else:
-        left = []
+    if careful:
+        return found
+    left = xp.find(~found.settled)
     if len(left):
-        rest = _refine(Rivals(rivals.mean[left], rivals.rate[left]), nodes[1:])
+        rest = _refine(rivals.rows(left), nodes[1:])
         for column, part in zip(found, rest, strict=True):
             column[left] = part
     return found

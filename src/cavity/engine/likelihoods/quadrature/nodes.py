@@ -15,14 +15,14 @@ import numpy as np
 from cavity.common.namespaces import NUMPY, SQRT_HALF, Array, namespace
 from cavity.common.types import Floats
 
-CEILING = 26.0  # of |u|: exp(−u²) is not 0, and erfcx(−u) is finite
-# of one array over a piece's nodes: on the CPU it stays in the cache
+CEILING = 26.0  # largest −u: exp(−u²) is not 0, and erfcx(u) is finite
+# size of an array over the nodes of a few rows: on the CPU it stays in the cache
 CACHE_BYTES = 256 << 10
 GPU_BYTES = 256 << 20
-# of a table of log Φ: Φ < 1e-299 on the left, and 1 in float64 on the right
+# ends of a table of log Φ: Φ < 1e-299 on the left, and 1 in float64 on the right
 LOW = -37.0
 HIGH = 9.0
-CELLS = 256  # of the table per unit of z: its cubics err by less than 1e-13
+CELLS = 256  # per unit of z: the cubics of the table err by less than 1e-13
 
 # √(2π) φ/Φ [n C Q] and −Σ_c log Φ [n Q] at z = shift + rate · d, from [n C], [n C] and
 # [n Q]
@@ -30,21 +30,20 @@ Evaluate = Callable[[Array, Array, Array], tuple[Array, Array]]
 
 
 class Span(NamedTuple):
-    """Where integrands have their mass, and the scale on which they bend at its lower
-    end, each [n 1].
-    """
+    """Where integrands have their mass, each [n 1]."""
 
     low: Array
     high: Array
-    scale: Array
+    scale: Array  # on which they bend at the lower end
 
     def at(self, place: Array) -> Span:
         return Span(*(t[place] for t in self))
 
 
 def find_length(span: Span, growth: float) -> Array:
-    r"""Return t at `high`, [n 1], for nodes at equal steps of t: the distance from
-    `low` is
+    r"""Return t at `high`, [n 1], for nodes at equal steps of t.
+
+    Their distance from `low` is
 
         d(t) = s sinh(ρt)/ρ        ρ = growth,  s = 1/√κ at `low`,  κ = −(log g)''
 
@@ -60,8 +59,9 @@ def find_length(span: Span, growth: float) -> Array:
 def place_nodes(
     span: Span, length: Array, nodes: int, growth: float
 ) -> tuple[Array, Array]:
-    """Return distances d of nodes from `low`, and their weights, [n Q]: every other
-    node first, then the others.
+    """Return distances d of nodes from `low`, and their weights, [n Q].
+
+    Every other node comes first, then the others.
     """
     xp = namespace(length)
     unit = span.scale * (0.5 / growth)
@@ -73,14 +73,16 @@ def place_nodes(
 
 @cache
 def _order(nodes: int) -> tuple[float, ...]:
-    return tuple(0.5 + j for start in (0, 1) for j in range(start, nodes, 2))
+    places = [0.5 + j for j in range(nodes)]
+    return (*places[::2], *places[1::2])
 
 
 def by_erfcx(shift: Array, rate: Array, d: Array) -> tuple[Array, Array]:
     r"""Evaluate anywhere.
 
-    With u = −z/√2,        log Φ(z) = log(½ erfcx(u)) − u²        √(2π) φ(z)/Φ(z) =
-    2/erfcx(u)
+    With u = −z/√2:
+
+        log Φ(z) = log(½ erfcx(u)) − u²        √(2π) φ(z)/Φ(z) = 2/erfcx(u)
     """
     xp = namespace(d)
     u = (-SQRT_HALF * rate)[..., None] * d[:, None]
@@ -100,10 +102,10 @@ def sum_halves(terms: Array) -> Array:
 class NodeTable:
     """`by_erfcx` in NumPy, which has no erfcx, by a table of cubics.
 
-    For z < LOW, log Φ is that of LOW.
+    For z < LOW, log Φ is log Φ(LOW).
 
-    Arrays are used again: memory that is new to a process costs as much as the
-    arithmetic. The next call overwrites the first result.
+    Arrays are used again, because new memory costs as much as the arithmetic. The next
+    call overwrites the first result.
     """
 
     def __init__(self) -> None:
@@ -126,6 +128,7 @@ class NodeTable:
         with np.errstate(invalid="ignore"):  # NaN becomes some integer
             np.copyto(cell, local, casting="unsafe")
         local -= cell
+
         highest, *lower = _coefficients()
         highest.take(cell, out=found, mode="clip")
         for values in lower:
@@ -140,8 +143,9 @@ class NodeTable:
 
 @cache
 def _coefficients() -> Floats:
-    """Return the coefficients of −log Φ in each cell, highest power first: cubics
-    through the Chebyshev points; 0 beyond HIGH.
+    """Return the coefficients of −log Φ in each cell, highest power first.
+
+    The cubics interpolate at the Chebyshev points; beyond HIGH they are 0.
     """
     angles = np.pi * (np.arange(4) + 0.5) / 4
     x = 0.5 + 0.5 * np.cos(angles)  # in [0, 1]
@@ -155,12 +159,12 @@ def choose_evaluator(xp: Any) -> Evaluate:
 
 
 def cut_rows(n: int, width: int, like: Array) -> Iterator[slice]:
-    """Yield slices of n rows, a few at a time, each of `width` numbers; an empty one if
-    there are none.
+    """Yield slices of n rows, a few at a time, for `width` numbers per row.
+
+    Without rows there is one empty slice.
     """
+    held = CACHE_BYTES
     if namespace(like) is not NUMPY and like.is_cuda:
         held = GPU_BYTES
-    else:
-        held = CACHE_BYTES
     size = max(1, held // (8 * width))
     return (slice(start, start + size) for start in range(0, max(1, n), size))

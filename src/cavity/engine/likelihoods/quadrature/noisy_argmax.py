@@ -1,8 +1,8 @@
-"""p(y|f) for given latent values: by a softmax, or with noise on f, by a short sum over
-the position of the largest.
+"""p(y|f) for given latent values, by a softmax or with noise on f.
 
-The sums are in single precision, accurate to about 1e-6. They are averaged over lattice
-points, whose error is far larger. This module does not load torch.
+With noise it is a short sum over the position of the largest, in single precision,
+accurate to about 1e-6. These sums are averaged over lattice points, whose error is far
+larger. This module does not load torch.
 """
 
 from __future__ import annotations
@@ -15,15 +15,12 @@ import numpy as np
 from cavity.common.namespaces import NUMPY, SQRT_HALF, Array
 
 REACH = 5.0  # standard deviations of noise that the sum covers: Φ(−5) is 3e-7
-STEP = (
-    # of the sum, in the smallest standard deviation: probabilities are accurate to
-    # about 1e-6
-    0.8
-)
-# of standard deviations of noise: a smaller one, which moves p(y|f) only where two are
-# near, counts as this
+# step of the sum, in the smallest standard deviation: p is accurate to about 1e-6
+STEP = 0.8
+# Largest ratio of two standard deviations of noise. A smaller one counts as this: it
+# moves p(y|f) only where two latent values are near.
 MOST_RATIO = 16.0
-LEAST = 1e-30  # of a distribution function, which is divided by
+LEAST = 1e-30  # smallest value of a distribution function, which is a divisor
 
 
 class Largest(NamedTuple):
@@ -37,22 +34,26 @@ class Largest(NamedTuple):
         return not self.noise.any()
 
     def duel(self, d: Array, noise: Array) -> Array:
-        """Return P(a wins against b | f_a − f_b = d), [n Q]; `noise` is the variance of
-        the difference's noise, [n].
+        """Return P(a wins against b | f_a − f_b = d), [n Q].
+
+        `noise` is the variance of the noise of the difference, [n].
         """
         return 0.5 * NUMPY.erfc(-SQRT_HALF * d / np.sqrt(noise)[:, None])
 
     def width(self, noise: Array) -> Array:
-        """Return the length over which that probability rises."""
+        """Return the length over which the probability of `duel` rises."""
         return np.sqrt(noise)
 
     @property
     def terms(self) -> int:
         """Number of terms that `among` computes per value of f."""
-        ratio = math.sqrt(
-            self.noise.max() / max(self.noise.min(), self.noise.max() / MOST_RATIO**2)
-        )
+        noise = self._evened()
+        ratio = math.sqrt(noise.max() / noise.min())
         return 1 + math.ceil(2 * REACH * ratio / STEP)
+
+    def _evened(self) -> Array:
+        """Return the noise without variances that are too small beside the largest."""
+        return np.maximum(self.noise, self.noise.max() / MOST_RATIO**2)
 
     def among(self, f: Array, chosen: Array) -> Array:
         """Return P(each wins | f), [n K S] → [n K S], for the classes `chosen` [n K] of
@@ -60,15 +61,14 @@ class Largest(NamedTuple):
 
         p_k ∝ Σ_j density_k Π_{c≠k} below_c over places j of the largest value.
         """
-        noise = np.maximum(self.noise, self.noise.max() / MOST_RATIO**2)[chosen]
         # latent values are measured from the largest: only differences matter, and
         # noise must not be lost beside large values
         f = f - f.max(1, keepdims=True)
-        s = np.sqrt(noise)[..., None]
-        low, high = (
-            (f + side * REACH * s).max(1, keepdims=True)[..., None] for side in (-1, 1)
-        )
-        place = low + (high - low) * (np.arange(self.terms) / (self.terms - 1))
+        s = np.sqrt(self._evened()[chosen])[..., None]
+        low = (f - REACH * s).max(1)[:, None, :, None]
+        high = (f + REACH * s).max(1)[:, None, :, None]
+        terms = self.terms
+        place = low + (high - low) * (np.arange(terms) / (terms - 1))
         rate = (SQRT_HALF / s).astype(np.float32)[..., None]
         t = (place - f[..., None]).astype(np.float32) * rate
         # a distribution function is at most 1, so that a product of hundreds cannot
@@ -81,7 +81,7 @@ class Largest(NamedTuple):
 
 
 class Softened(NamedTuple):
-    """y ~ softmax(f). The methods are those of `Largest`."""
+    """y ~ softmax(f), with the methods of `Largest`."""
 
     noise: Array  # zeros
     terms: int = 1

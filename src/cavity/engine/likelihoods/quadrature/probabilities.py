@@ -1,7 +1,7 @@
-"""Class probabilities from marginals of f, each formula once, for torch, NumPy and ONNX
-graphs. [METHOD 8]
+"""Class probabilities from marginals of f. [METHOD 8]
 
-Marginals are [n C], or [n 1] for two classes; results are normalised logarithms, [n C].
+Each formula is written once, for torch, NumPy and ONNX graphs. Marginals are [n C], or
+[n 1] for two classes; results are normalised logarithms, [n C].
 This module does not load torch.
 """
 
@@ -33,32 +33,28 @@ def log_largest(mean: Array, var: Array) -> Array:
         return GRAPH.log_softmax(integrate_in_graph(mean, var))
     if isinstance(mean, np.ndarray):
         return NUMPY.log_softmax(log_probabilities(mean, np.sqrt(var)))
-    return (
-        log_probabilities(mean.double(), var.double().sqrt())
-        .log_softmax(-1)
-        .to(mean.dtype)
-    )
+    log_p = log_probabilities(mean.double(), var.double().sqrt())
+    return log_p.log_softmax(-1).to(mean.dtype)
 
 
 def log_logistic(mean: Array, var: Array) -> Array:
     """Return log E σ(∓f)."""
-    from cavity.engine.likelihoods.quadrature.softmax_integrals import (
-        log_sigmoid_probability,
-    )
+    from cavity.engine.likelihoods.quadrature import softmax_integrals
 
     xp = namespace(mean)
-    return xp.log_softmax(xp.stack(log_sigmoid_probability(mean[:, 0], var[:, 0])))
+    log_p = softmax_integrals.log_sigmoid_probability(mean[:, 0], var[:, 0])
+    return xp.log_softmax(xp.stack(log_p))
 
 
 def log_logistic_by_probit(mean: Array, var: Array) -> Array:
-    """Return log σ(∓m/√(1 + πv/8)), which differs from E σ(∓f) by at most 0.02."""
+    """Return log σ(∓m/√(1 + πv/8)); σ(∓m/...) is within 0.02 of E σ(∓f)."""
     xp = namespace(mean)
     z = mean / xp.sqrt(1 + math.pi / 8 * var)
     return log_logistic_at_mean(z, var)
 
 
 def log_logistic_at_mean(mean: Array, var: Array) -> Array:
-    """Return log σ(∓m): the probabilities at one f, as if it had no variance."""
+    """Return log σ(∓m), the probabilities if f had no variance."""
     xp = namespace(mean)
     return xp.concat([xp.log_sigmoid(-mean), xp.log_sigmoid(mean)])
 
@@ -73,10 +69,11 @@ LOGISTIC: dict[str, Callable[[Array, Array], Array]] = {
 
 def log_softmax(mean: Array, var: Array) -> Array:
     """Return log E softmax(f). In a graph, only for standard deviations below 3."""
-    from cavity.engine.likelihoods.quadrature.softmax_integrals import expected_softmax
+    from cavity.engine.likelihoods.quadrature import softmax_integrals
 
     xp = namespace(mean)
-    return xp.log_softmax(xp.log(xp.maximum(expected_softmax(mean, var), 1e-300)))
+    p = softmax_integrals.expected_softmax(mean, var)
+    return xp.log_softmax(xp.log(xp.maximum(p, 1e-300)))
 
 
 def with_random_labels(log_p: Array, epsilon: float, n_classes: int) -> Array:

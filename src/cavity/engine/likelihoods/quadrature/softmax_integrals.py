@@ -1,6 +1,4 @@
-"""Averages of the softmax over independent normals, by one integral per row.
-[docs/decisions/0007]
-"""
+"""Averages of the softmax over independent normals. [docs/decisions/0007]"""
 
 from __future__ import annotations
 
@@ -22,17 +20,18 @@ from cavity.engine.likelihoods.quadrature.grid import bumps, piecewise_legendre
 
 INNER = 48  # trapezoidal nodes over a normal, or over a Gumbel variable
 OUTER = 128  # trapezoidal nodes over the largest of f_c + Gumbel
-REACH = 8.5
-BYTES = 8 << 20  # of one array over a piece's nodes
+REACH = 8.5  # standard deviations on either side that nodes cover
+BYTES = 8 << 20  # size of an array over the nodes of a few rows
 WIDE = 3.0  # standard deviation above which these nodes are too few
 GUMBEL = (-4.0, 21.0)  # a standard Gumbel variable lies outside with probability 1e-9
-_EULER = 0.5772156649015329
-_LARGEST = 6.5  # exp(−exp(6.5)) is negligible
+EULER = 0.5772156649015329  # mean of a standard Gumbel variable
+LARGEST = 6.5  # exp(−exp(6.5)) is negligible
+
 _Z = np.linspace(-REACH, REACH, INNER)
-_SHARES = tuple(np.linspace(0, 1, OUTER).tolist())
 _MASS = np.exp(-0.5 * _Z**2)
-_NODES = tuple(_Z.tolist())
-_WEIGHTS = tuple((_MASS / _MASS.sum()).tolist())
+NODES = tuple(_Z.tolist())
+WEIGHTS = tuple((_MASS / _MASS.sum()).tolist())
+SHARES = tuple(np.linspace(0, 1, OUTER).tolist())
 
 
 class Average(NamedTuple):
@@ -43,6 +42,14 @@ class Average(NamedTuple):
     dv: Tensor  # [B C]
 
 
+class Distribution(NamedTuple):
+    """Distribution functions of f_c + Gumbel at nodes x, each [n C J]."""
+
+    F: Array  # P(f_c + G_c ≤ x)
+    B: Array  # −∂F/∂m_c
+    D: Array  # ∂²F/∂m_c²
+
+
 def softmax_average(mean: Tensor, var: Tensor) -> Average:
     r"""Return E log Σ exp f_c for f_c ~ N(m_c, v_c), [B C].
 
@@ -50,125 +57,129 @@ def softmax_average(mean: Tensor, var: Tensor) -> Average:
     distribution function is a product:
 
         F_c(x) = P(f_c + G_c ≤ x) = E exp(−exp(f_c − x))
-        E log Σ exp f_c = ℓ + ∫ [exp(−exp(ℓ − x)) − Π_c F_c(x)] dx        any ℓ; ℓ = log Σ exp(m_c + v_c/2) cancels the tails
+        E log Σ exp f_c = ℓ + ∫ [exp(−exp(ℓ − x)) − Π_c F_c(x)] dx
         ∂/∂m_c = ∫ −∂F_c/∂m_c Π_{k≠c} F_k dx        ∂/∂v_c: with ½ ∂²F_c/∂m_c²
+
+    Any ℓ will do; ℓ = log Σ exp(m_c + v_c/2) cancels the tails.
 
     Both integrands are analytic and decay fast on both sides, so the trapezoidal rule
     converges exponentially. It fails if an f_c is so wide that its nodes are farther
     apart than the width of a Gumbel variable. Such rows use another grid.
     """
+    recorded = mean.is_cuda and torch.cuda.is_current_stream_capturing()
     wide = (var > WIDE**2).any(-1)
-    recorded = (
-        mean.is_cuda and torch.cuda.is_current_stream_capturing()
-    )  # it cannot branch on its rows
+    # a recorded step cannot branch on its rows
     if recorded or not bool(wide.any()):
-        return _average_in_pieces(_average, OUTER, mean, var)
-    found = Average(
-        torch.empty_like(mean[:, 0]), torch.empty_like(mean), torch.empty_like(mean)
-    )
-    narrow = _average_in_pieces(_average, OUTER, mean[~wide], var[~wide])
-    for whole, *parts in zip(
-        found, narrow, _average_wide_rows(mean[wide], var[wide]), strict=True
-    ):
-        whole[~wide], whole[wide] = parts
+        return _in_pieces(_average, OUTER, mean, var)
+
+    narrow = _in_pieces(_average, OUTER, mean[~wide], var[~wide])
+    other = _average_wide_rows(mean[wide], var[wide])
+    found = Average(mean.new_empty(len(mean)), 0 * mean, 0 * mean)
+    for whole, part, wide_part in zip(found, narrow, other, strict=True):
+        whole[~wide] = part
+        whole[wide] = wide_part
     return found
 
 
-def _average_in_pieces(
-    average: Callable[..., Average], nodes: int, *rows: Tensor
-) -> Average:
+def _in_pieces(average: Callable[..., Average], nodes: int, *rows: Tensor) -> Average:
     """Average a few rows at a time, so that arrays over their nodes stay small."""
     size = max(1, BYTES // (8 * rows[0].shape[1] * INNER * nodes))
-    parts = [
-        average(*piece)
-        for piece in zip(*(torch.split(r, size) for r in rows), strict=True)
-    ]
-    return concatenate(parts)
+    pieces = zip(*(torch.split(r, size) for r in rows), strict=True)
+    return concatenate([average(*piece) for piece in pieces])
 
 
-def _average_wide_rows(m: Tensor, v: Tensor) -> Average:
-    """Return the averages of wide rows, on grids around the bumps of their classes."""
-    sd = (v + math.pi**2 / 6).sqrt()  # of f_c + G_c
-    low = (m - REACH * v.sqrt()).amax(-1, keepdim=True) - 4
-    high = (m + REACH * v.sqrt()).amax(-1, keepdim=True) + 20
-    edges = bumps(m + _EULER, sd).clamp(low, high)
+def _average(mean: Tensor, var: Tensor) -> Average:
+    level, step, x = _place_outer(mean, var)
+    w, F, B = _sum_narrow(mean, var.sqrt(), x)
+    D = _second_derivative(w, B)
+    total, others = _multiply(F)
+    tail = (-(level - x).clamp(max=LARGEST).exp()).exp() - total[:, 0].exp()
+    value = level[:, 0] + tail.sum(-1) * step[:, 0]
+    dm = (B * others).sum(-1) * step
+    dv = -0.5 * (D * others).sum(-1) * step
+    return Average(value, dm, dv)
+
+
+def _average_wide_rows(mean: Tensor, var: Tensor) -> Average:
+    """Average wide rows, on grids around the bumps of their classes."""
+    reach = REACH * var.sqrt()
+    low = (mean - reach).amax(-1, keepdim=True) - 4
+    high = (mean + reach).amax(-1, keepdim=True) + 20
+    sd = (var + math.pi**2 / 6).sqrt()  # of f_c + G_c
+    edges = bumps(mean + EULER, sd).clamp(low, high)
     edges[:, 0] = low[:, 0]
     edges[:, -1] = high[:, 0]
     grid = piecewise_legendre(edges)
-    return _average_in_pieces(
-        _wide_average, grid.nodes.shape[-1], m, v, high[:, 0], *grid
-    )
+    nodes = grid.nodes.shape[-1]
+    return _in_pieces(_wide_average, nodes, mean, var, high[:, 0], *grid)
 
 
 def _wide_average(
     mean: Tensor, var: Tensor, high: Tensor, x: Tensor, log_weights: Tensor
 ) -> Average:
-    """Return averages as E max = high − ∫ Π_c F_c up to `high`, which the largest value
-    does not exceed.
-    """
-    F, B, D = find_distribution(mean, var.sqrt(), x, wide=True)
-    total, others = _combine(F)
-    others *= log_weights.exp()[:, None]
-    value = high - _EULER - (total[:, 0].exp() * log_weights.exp()).sum(-1)
+    """Average as E max = high − ∫ Π_c F_c, where the maximum does not exceed `high`."""
+    F, B, D = find_distribution(mean, var.sqrt(), x)
+    total, others = _multiply(F)
+    weight = log_weights.exp()
+    others *= weight[:, None]
+    value = high - EULER - (total[:, 0].exp() * weight).sum(-1)
     return Average(value, (B * others).sum(-1), -0.5 * (D * others).sum(-1))
 
 
-def find_distribution(
-    mean: Tensor, sd: Tensor, x: Tensor, wide: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return F_c at x, −∂F_c/∂m_c and ∂²F_c/∂m_c², [n C J]; of a wide f_c as a sum over
-    its Gumbel variable.
+def find_distribution(mean: Tensor, sd: Tensor, x: Tensor) -> Distribution:
+    """Return F_c at x with derivatives, [n C J].
+
+    A narrow f_c is summed over its own nodes, a wide one over its Gumbel variable.
     """
     w, F, B = _sum_narrow(mean, sd, x)
-    D = (w * w * (-w).exp()) @ constant(_WEIGHTS, mean) - B
-    if not wide:
-        return F, B, D
+    narrow = Distribution(F, B, _second_derivative(w, B))
     g = torch.linspace(*GUMBEL, INNER, dtype=x.dtype, device=x.device)
     weight = torch.softmax(-g - (-g).exp(), 0)
-    # [n C J I]
-    u = (x[:, None, :, None] - g - mean[..., None, None]) / sd[..., None, None]
+    off = x[:, None, :, None] - g - mean[..., None, None]
+    u = off / sd[..., None, None]  # [n C J I]
     bell = log_normal_pdf(u).exp()
     width = sd[..., None]
-    by_gumbel = (
+    wide = Distribution(
         torch.special.ndtr(u) @ weight,
         bell @ weight / width,
         -((u * bell) @ weight) / width**2,
     )
-    F, B, D = (
-        torch.where(width > WIDE, a, b)
-        for a, b in zip(by_gumbel, (F, B, D), strict=True)
-    )
-    return F, B, D
+    either = zip(wide, narrow, strict=True)
+    return Distribution(*(torch.where(width > WIDE, a, b) for a, b in either))
 
 
 def _sum_narrow(mean: Array, sd: Array, x: Array) -> tuple[Array, Array, Array]:
-    """Return exp(f_c − x) at nodes of f_c, [n C J I], F_c at x and −∂F_c/∂m_c by the
-    trapezoidal rule over them, each [n C J].
+    """Return w = exp(f_c − x) at nodes of f_c, [n C J I], F_c at x and −∂F_c/∂m_c.
+
+    The latter are sums by the trapezoidal rule over these nodes, each [n C J].
     """
     xp = namespace(mean)
-    f = mean[..., None] + sd[..., None] * xp.constant(_NODES, mean)  # [n C I]
-    w = xp.exp(xp.minimum(f[:, :, None] - x[:, None, :, None], _LARGEST))  # [n C J I]
+    f = mean[..., None] + sd[..., None] * xp.constant(NODES, mean)  # [n C I]
+    w = xp.exp(xp.minimum(f[:, :, None] - x[:, None, :, None], LARGEST))
     e = xp.exp(-w)
-    weight = xp.constant(_WEIGHTS, mean)
+    weight = xp.constant(WEIGHTS, mean)
     return w, e @ weight, (w * e) @ weight
+
+
+def _second_derivative(w: Tensor, B: Tensor) -> Tensor:
+    """Return ∂²F_c/∂m_c² = E w² exp(−w) − B, from the results of `_sum_narrow`."""
+    return (w * w * (-w).exp()) @ constant(WEIGHTS, B) - B
 
 
 def _place_outer(mean: Array, var: Array) -> tuple[Array, Array, Array]:
     """Return ℓ and the step, each [n 1], and the nodes x, [n J]."""
     xp = namespace(mean)
-    sd = namespace(mean).sqrt(var)
-    top = xp.max(mean + 0.5 * var)
-    level = top + xp.logsumexp(mean + 0.5 * var - top, 1)[:, None]
-    low = xp.minimum(level, xp.max(mean - REACH * sd)) - 4
-    high = xp.maximum(level, xp.max(mean + REACH * sd)) + 20
-    return (
-        level,
-        (high - low) / (OUTER - 1),
-        low + (high - low) * xp.constant(_SHARES, mean),
-    )
+    reach = REACH * xp.sqrt(var)
+    each = mean + 0.5 * var
+    top = xp.max(each)
+    level = top + xp.logsumexp(each - top, 1)[:, None]
+    low = xp.minimum(level, xp.max(mean - reach)) - 4
+    high = xp.maximum(level, xp.max(mean + reach)) + 20
+    length = high - low
+    return level, length / (OUTER - 1), low + length * xp.constant(SHARES, mean)
 
 
-def _combine(F: Array) -> tuple[Array, Array]:
+def _multiply(F: Array) -> tuple[Array, Array]:
     """Return log Π_c F_c, [n 1 J], and Π_{k≠c} F_k, [n C J]."""
     xp = namespace(F)
     log_F = xp.log(xp.clip(F, 1e-300, 1.0))
@@ -176,21 +187,10 @@ def _combine(F: Array) -> tuple[Array, Array]:
     return total, xp.exp(total - log_F)
 
 
-def _average(mean: Tensor, var: Tensor) -> Average:
-    level, step, x = _place_outer(mean, var)
-    F, B, D = find_distribution(mean, var.sqrt(), x, wide=False)
-    total, others = _combine(F)
-    tail = (-(level - x).clamp(max=_LARGEST).exp()).exp() - total[:, 0].exp()
-    value = level[:, 0] + tail.sum(-1) * step[:, 0]
-    return Average(
-        value, (B * others).sum(-1) * step, -0.5 * (D * others).sum(-1) * step
-    )
-
-
 def expected_softmax(mean: Array, var: Array) -> Array:
     """Return E softmax(f), [n C], not normalised: the derivative of `softmax_average`.
 
-    In a graph, of narrow rows only.
+    In a graph, only for rows that are narrow.
     """
     if isinstance(mean, np.ndarray):
         return in_torch(expected_softmax, mean, var)
@@ -198,7 +198,8 @@ def expected_softmax(mean: Array, var: Array) -> Array:
         return softmax_average(mean, var).dm
     _, step, x = _place_outer(mean, var)
     _, F, B = _sum_narrow(mean, var.sqrt(), x)
-    return (B * _combine(F)[1]).sum(2) * step
+    _, others = _multiply(F)
+    return (B * others).sum(2) * step
 
 
 def sigmoid_average(mean: Tensor, var: Tensor) -> Average:
@@ -207,28 +208,28 @@ def sigmoid_average(mean: Tensor, var: Tensor) -> Average:
     p = log_p.exp()
     s = nodes.sigmoid()
     return Average(
-        *(
-            x.sum(-1)
-            for x in (p * logsigmoid(nodes), p * (1 - s), -0.5 * (p * s * (1 - s)))
-        )
+        (p * logsigmoid(nodes)).sum(-1),
+        (p * (1 - s)).sum(-1),
+        (-0.5 * (p * s * (1 - s))).sum(-1),
     )
 
 
 def log_sigmoid_probability(mean: Array, var: Array) -> tuple[Array, Array]:
     """Return log E σ(−f) and log E σ(f) for f ~ N(m, v), each [n]."""
     xp = namespace(mean)
-    (nodes, log_p) = _sigmoid_grid(mean, var)
-    return xp.logsumexp(log_p + xp.log_sigmoid(-nodes), 1), xp.logsumexp(
-        log_p + xp.log_sigmoid(nodes), 1
-    )
+    nodes, log_p = _sigmoid_grid(mean, var)
+    below = xp.logsumexp(log_p + xp.log_sigmoid(-nodes), 1)
+    above = xp.logsumexp(log_p + xp.log_sigmoid(nodes), 1)
+    return below, above
 
 
 def _sigmoid_grid(mean: Array, var: Array) -> tuple[Array, Array]:
-    """Return nodes where N(m, v) or the logistic curve bends, and the normal's log-mass
-    at each.
+    """Return nodes where N(m, v) or the logistic curve bends, and log N there.
+
+    The logarithms include those of the weights.
     """
     xp = namespace(mean)
-    sd = namespace(mean).sqrt(var)
+    sd = xp.sqrt(var)
     edges = bumps(xp.stack([mean, 0 * mean]), xp.stack([sd, 0 * sd + 1]))
     nodes, log_weights = piecewise_legendre(edges)
     z = (nodes - mean[..., None]) / sd[..., None]
