@@ -35,10 +35,10 @@ from cavity import GPClassifier
 from cavity.callbacks import Callback
 from cavity.common.ranks import Local
 from cavity.common.scoring import score_log_proba
+from cavity.engine import runs
 from cavity.engine.training.guard import Guard
 from cavity.engine.training.optimisers import OPTIMISERS
 from cavity.engine.training.replay import LAG, Replay
-from cavity.fitting import runs
 from cavity.fitting.options import nest
 from cavity.prediction.model import snapshot
 from cavity.prediction.predict import log_probabilities, predict_latent

@@ -35,11 +35,10 @@ from cavity.engine.inference import Engine, State
 from cavity.engine.training.guard import Guard
 from cavity.engine.training.optimisers import OPTIMISERS
 from cavity.engine.training.threads import flush_denormals, limit_threads
-from cavity.fitting import build
+from cavity.fitting import adapter
 from cavity.fitting.options.configuration import read_classifier
 from cavity.fitting.options.plan import TableSize
 from cavity.fitting.options.policy import plan_training
-from cavity.fitting.rows_on_device import copy_rows
 from cavity.tables import inducing_points as choosing
 from cavity.tables.table import Table
 
@@ -73,12 +72,12 @@ def make_start(
     Z = choosing.choose("random", begin.candidates, M, data.n_latent, rng)
     config = read_classifier(estimator.get_params(deep=False))
     plan = plan_training(config, TableSize.of(data, D), M)
-    engine = build.make_engine(
-        build.make_prior(config, plan, data, begin, Z), data, config, plan
+    engine = adapter.make_engine(
+        adapter.make_prior(config, plan, data, begin, Z), data, config, plan
     )
-    rows = copy_rows(data, config.dtype, config.device)
+    rows = adapter.copy_rows(data, config.dtype, config.device)
     return Start(
-        engine, rows, build.make_first_state(engine, rows, config, plan, 1.0, 0)
+        engine, rows, adapter.make_first_state(engine, rows, config, plan, 1.0, 0)
     )
 
 

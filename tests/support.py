@@ -23,13 +23,12 @@ from cavity.common.ranks import Local
 from cavity.engine.batches.in_memory import RowsInMemory
 from cavity.engine.inference import Engine, Optimiser, State
 from cavity.engine.inference.posterior import Normal, marginals, posterior
-from cavity.fitting import build
+from cavity.fitting import adapter
 from cavity.fitting.options import nest
 from cavity.fitting.options.configuration import read_classifier
 from cavity.fitting.options.library import method_names
 from cavity.fitting.options.plan import TableSize
 from cavity.fitting.options.policy import plan_training
-from cavity.fitting.rows_on_device import load_rows
 from cavity.tables.table import Table
 
 ROOT = Path(__file__).parents[1]
@@ -172,13 +171,15 @@ def machine(
     begin = table.start(np.random.default_rng(0))
     Z = np.broadcast_to(Z, (table.n_latent, *Z.shape[-2:])).copy()
     plan = plan_training(config, TableSize.of(table, X.shape[1]), Z.shape[1])
-    engine = build.make_engine(
-        build.make_prior(config, plan, table, begin, Z), table, config, plan, factor
+    engine = adapter.make_engine(
+        adapter.make_prior(config, plan, table, begin, Z), table, config, plan, factor
     )
     engine = replace(engine, chunk=chunk or engine.chunk)
-    rows = load_rows(table, config.dtype, config.device)._replace(y=torch.tensor(y))
+    rows = adapter.load_rows(table, config.dtype, config.device)._replace(
+        y=torch.tensor(y)
+    )
     return Machine(
-        engine, rows, build.make_first_state(engine, rows, config, plan, damping, 0)
+        engine, rows, adapter.make_first_state(engine, rows, config, plan, damping, 0)
     )
 
 

@@ -78,11 +78,11 @@ def test_a_signal_after_training_does_not_lose_the_model(
     owner, name = where.rsplit(".", 1)
     work, calls = pkgutil.resolve_name(owner).__dict__[name], []
 
-    def interrupted(*args):
+    def interrupted(*args, **named):
         calls.append(1)
         if len(calls) == 1:
             os.kill(os.getpid(), signal.SIGTERM)
-        return work(*args)
+        return work(*args, **named)
 
     monkeypatch.setattr(where, interrupted)
     done = run(

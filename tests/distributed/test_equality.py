@@ -16,6 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cavity import distributed, engine
+from cavity.kernels import RBF
+from cavity.likelihoods import ProbitPairs
 from distributed import fits
 from distributed.ranks import run_ranks
 from support import toy
@@ -133,3 +136,25 @@ def test_a_killed_rank_under_torchrun_ends_the_others_within_a_minute(tmp_path):
         tmp_path / "out.npz", "--kill", 7, "--checkpoint", tmp_path / "run", fails=True
     )
     assert time.time() - (tmp_path / "run.killed").stat().st_mtime < 60
+
+
+def infer_and_fit():
+    """Evidence, gradient and probabilities by the engine's door."""
+    X, y = toy(61, 3)
+    gp = engine.GP(
+        kernel=RBF([1.0, 2.0]), likelihood=ProbitPairs(3), inducing=X[:6], noise=0.2
+    )
+    ranks = distributed.join()
+    post = engine.infer(gp, X, y, ranks=ranks)
+    slope = engine.evidence(gp, X, y, ranks=ranks)
+    options = {"batch_size": 20, "steps": 8, "ranks": ranks}
+    learnt, after, _ = engine.fit(gp, X, y, method=engine.SEP(), **options)
+    found = post.predict(X), slope.gradient, learnt.theta, after.predict(X)
+    return [post.log_evidence, slope.value, *(t.numpy() for t in found)]
+
+
+def test_the_door_of_two_ranks_is_that_of_one():
+    alone = infer_and_fit()
+    for rank in run_ranks(infer_and_fit):
+        for got, expected in zip(rank, alone, strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-7, atol=1e-7)

@@ -10,12 +10,11 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from cavity import GPRegressor
 from cavity.engine.inference import State
-from cavity.fitting import build
+from cavity.fitting import adapter
 from cavity.fitting.options import nest
 from cavity.fitting.options.configuration import read_regressor
 from cavity.fitting.options.plan import TableSize
 from cavity.fitting.options.policy import plan_training
-from cavity.fitting.rows_on_device import load_rows
 from cavity.kernels import RBF, Matern32
 from cavity.tables.labelled import read_targets
 from cavity.tables.table import GivenRows
@@ -179,11 +178,11 @@ def machine_of(estimator, points) -> Machine:
     )
     begin = table.start(np.random.default_rng(0))
     plan = plan_training(config, TableSize.of(table, table.X.shape[1]), len(points))
-    module = build.make_prior(config, plan, table, begin, points[None])
-    engine = build.make_engine(module, table, config, plan)
-    rows = load_rows(table, config.dtype, config.device)
+    module = adapter.make_prior(config, plan, table, begin, points[None])
+    engine = adapter.make_engine(module, table, config, plan)
+    rows = adapter.load_rows(table, config.dtype, config.device)
     return Machine(
-        engine, rows, build.make_first_state(engine, rows, config, plan, 1.0, 0)
+        engine, rows, adapter.make_first_state(engine, rows, config, plan, 1.0, 0)
     )
 
 

@@ -74,3 +74,35 @@ def test_weights_learn_in_a_copy_and_raise_the_evidence(rings):
     assert fitted.score(*rings) > 0.9 and fitted.feature_relevance_ is None
     assert f"{fitted.noise_[0]:.4g}" in str(fitted.summary())
     assert fitted.log_marginal_likelihood_ > fixed.log_marginal_likelihood_ + 1
+
+
+def freeze_first_layer():
+    kernel = Deep()
+    kernel.net[0].requires_grad_(False)
+    return kernel
+
+
+def test_frozen_parameters_are_not_learnt(rings, tmp_path):
+    kernel = freeze_first_layer()
+    X, y = rings
+    for clf in (
+        fit(kernel, X, y),
+        fit(kernel, X, y, n_inducing=10, batch_size=30),
+        fit(kernel, X, y, warm_start=True).fit(X, y),
+    ):
+        first, last = clf.kernel_.net[0], clf.kernel_.net[2]
+        given = kernel.net[0].weight.double()
+        torch.testing.assert_close(first.weight, given, rtol=0, atol=0)
+        assert not first.weight.requires_grad
+        assert (last.weight - kernel.net[2].weight).abs().max() > 1e-3
+    assert not kernel.net[0].weight.requires_grad and kernel.net[2].weight.requires_grad
+
+
+def test_a_frozen_kernel_stays_where_rows_are_added(rings):
+    kernel = Deep().requires_grad_(False)
+    X, y = rings
+    clf = GPClassifier("sep", kernel=kernel, n_inducing=10, random_state=0)
+    for rows in (slice(0, 45), slice(45, 90)):
+        clf.partial_fit(X[rows], y[rows], classes=np.unique(y))
+    given = kernel.net[0].weight.double()
+    torch.testing.assert_close(clf.kernel_.net[0].weight, given, rtol=0, atol=0)

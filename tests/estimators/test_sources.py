@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cavity import BadInput, BadOption
-from cavity.fitting import rows_on_device
+from cavity.fitting import adapter
 from cavity.fitting.options.policy import LEAST_M
 from cavity.tables.array_sources import Arrays
 from cavity.tables.files.arrow_source import Arrow
@@ -66,7 +66,7 @@ def test_a_table_that_a_gpu_has_no_room_for_gives_the_same_model(method, monkeyp
     held = fit(X, y, weight, method=method)
     sizes = []
     monkeypatch.setattr(
-        rows_on_device, "has_room", lambda device, size: sizes.append(size) or False
+        adapter, "has_room", lambda device, size: sizes.append(size) or False
     )
     sent = fit(X, y, weight, method=method)
     assert sizes == [8 * X.size] and np.array_equal(

@@ -11,11 +11,12 @@ from cavity.cli import explaining, fitting
 from cavity.cli.serving import application, probe, requests
 from cavity.cli.serving.server_settings import CONNECTIONS, HEADER_BYTES, Limits
 from cavity.common import onnx_graph
+from cavity.engine import assembly
 from cavity.engine.likelihoods.quadrature import softmax_integrals as softmax
 from cavity.engine.training import loop
 from cavity.estimators import judgements
 from cavity.explain import sampling
-from cavity.fitting import build, held_out
+from cavity.fitting import held_out
 from cavity.fitting.options import method, policy, regression_methods
 from cavity.prediction import novelty
 from cavity.report.scores import FEW_ROWS
@@ -79,7 +80,7 @@ QUOTED = {
         f"up to {policy.SMALL_WORK / 1e7:g}·10⁷",
         f"2 to {loop.FINAL_SWEEPS + 1} times to settle",
     ],
-    "docs/sharp-bits.md": [f"with standard deviation {build.PRIOR_SD:g} around"],
+    "docs/sharp-bits.md": [f"with standard deviation {assembly.PRIOR_SD:g} around"],
     "docs/tables.md": [
         f"more than {outliers.FAR:,.0f} times as far",
         f"at most {arrow_tables.DENSE_BYTES // MIB} MiB as a dense table",

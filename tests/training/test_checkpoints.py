@@ -311,7 +311,7 @@ def test_no_flipped_bit_of_a_checkpoint_goes_unnoticed(tmp_path, name, monkeypat
     fit(**options, checkpoint=path)
     content = path.read_bytes()
     monkeypatch.setattr(
-        "cavity.fitting.runs.train", lambda run: pytest.fail("was resumed")
+        "cavity.engine.runs.train", lambda run: pytest.fail("was resumed")
     )
     for _ in range(60):
         damaged = bytearray(content)

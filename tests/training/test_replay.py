@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from cavity.callbacks import Callback
+from cavity.engine import runs as module
 from cavity.engine.inference import Engine
-from cavity.fitting import runs as module
 from support import classifier, toy
 
 OPTIONS = dict(
@@ -44,7 +44,7 @@ def fits(monkeypatch, options, rows=101, brittle=False, callbacks=()):
     X, y = toy(rows, 3, seed=1)
     results = []
     if brittle:
-        monkeypatch.setattr(module.build, "Engine", Brittle)
+        monkeypatch.setattr(module.assembly, "Engine", Brittle)
     for recorded in (False, True):
         monkeypatch.setattr(
             module, "records_steps", lambda *_, recorded=recorded: recorded

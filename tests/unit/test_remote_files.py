@@ -108,7 +108,7 @@ def test_the_command_line_reads_a_store(tmp_path):
             ("fit", "memory://none.csv", "--target", "label", "--out", model),
             "memory://none",
         ),
-        (("predict", model, rows, "--out", "memory://p.csv"), "only rows"),
+        (("predict", model, rows, "--out", "memory://p.csv"), "to a store"),
     ):
         failed = run(*words)
         assert failed.exit_code and said in failed.output

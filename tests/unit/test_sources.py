@@ -20,7 +20,7 @@ from cavity.common.prefetch import prefetch
 from cavity.common.ranks import Local, shard_range
 from cavity.engine.batches.in_memory import RowsInMemory
 from cavity.errors import BadInput, BadOption
-from cavity.fitting.rows_on_device import load_rows
+from cavity.fitting.adapter import load_rows
 from cavity.tables.array_sources import Arrays, Batches, StoredRows
 from cavity.tables.files.arrow_source import Arrow
 from cavity.tables.files.fragments import Fragments

@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from cavity.common.ranks import Local
 from cavity.common.types import Floats
+from cavity.engine import runs
 from cavity.engine.inference import OF_FACTOR, Engine
 from cavity.engine.inference.posterior import Sums
 from cavity.engine.kernels import Sum
@@ -23,12 +24,11 @@ from cavity.engine.training.threads import limit_threads
 from cavity.errors import BadInput, BadOption, missing_extra
 from cavity.explain import nuts
 from cavity.explain.samples import ClassifierSamples, HyperSamples, RegressorSamples
-from cavity.fitting import build, runs
+from cavity.fitting import adapter
 from cavity.fitting.options import policy
 from cavity.fitting.options.configuration import ClassifierConfig, Config
 from cavity.fitting.options.plan import TableSize, TrainingPlan
 from cavity.fitting.options.value_checks import draw_seed, number, whole
-from cavity.fitting.rows_on_device import load_rows
 from cavity.prediction.model import FittedModel, as_array, snapshot
 from cavity.prediction.result import Result
 from cavity.prediction.targets import target_noise
@@ -133,8 +133,8 @@ def make_sampling_run(config: Config, model: FittedModel, table: Table) -> Run:
         )
 
     _load(engine, model)
-    rows = load_rows(table, config.dtype, config.device)
-    run = runs.make_run(engine, rows, config, plan, 0, Local())
+    rows = adapter.load_rows(table, config.dtype, config.device)
+    run = adapter.make_run(engine, rows, config, plan, 0, Local())
     if config.method.site_store == "averaged":
         # the file has q, but no sites per row: sweeps find them again
         sums = _recover_sums(model, run.state.sums.h)
@@ -151,7 +151,7 @@ def _configure(config: Config, model: FittedModel) -> Config:
     kernel = config.kernel
     if kernel is None:  # the default kernel of the fit, which may differ from today's
         linear = isinstance(model.prior.kernel, Sum)
-        kernel = build.make_default_kernel(linear)
+        kernel = adapter.make_default_kernel(linear)
 
     if method.latent_noise:
         noisy = bool((model.prior.noise > 0).all())
@@ -180,16 +180,16 @@ def _make_engine(
     columns = begin.columns._replace(
         center=as_array(model.prior.center), spread=as_array(model.prior.spread)
     )
-    module = build.make_prior(config, plan, table, begin._replace(columns=columns), Z)
+    module = adapter.make_prior(config, plan, table, begin._replace(columns=columns), Z)
     likelihood = _make_likelihood(model, table, config, plan)
-    return build.make_engine(module, table, config, plan, likelihood)
+    return adapter.make_engine(module, table, config, plan, likelihood)
 
 
 def _make_likelihood(
     model: FittedModel, table: Table, config: Config, plan: TrainingPlan
 ) -> Likelihood:
     """Create the likelihood; a share of random labels is fixed at its fitted value."""
-    likelihood = build.make_likelihood(table, config, plan)
+    likelihood = adapter.make_likelihood(table, config, plan)
     epsilon = model.likelihood.epsilon
     if epsilon is None:
         return likelihood

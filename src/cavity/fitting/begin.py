@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 
 from cavity.engine.training.checkpoint import restore_run
 from cavity.engine.training.loop import Run
-from cavity.fitting import build, monitoring, runs
+from cavity.fitting import adapter, monitoring
 from cavity.fitting.options.configuration import Config
 from cavity.fitting.options.plan import TrainingPlan
 from cavity.fitting.request import Request
-from cavity.fitting.rows_on_device import load_rows
 from cavity.fitting.training_rows import TrainingRows
 
 
@@ -29,8 +28,8 @@ def begin_run(
 ) -> Begun:
     """Begin a run, which may take a share of the seconds that are left."""
     config = request.config
-    prior = build.make_prior(config, plan, rows.table, rows.start, rows.Z)
-    engine = build.make_engine(prior, rows.table, config, plan)
+    prior = adapter.make_prior(config, plan, rows.table, rows.start, rows.Z)
+    engine = adapter.make_engine(prior, rows.table, config, plan)
     earlier = None
     if request.earlier is not None:
         earlier = request.earlier.state
@@ -39,14 +38,14 @@ def begin_run(
         facts = monitoring.describe_run(
             config, plan, rows.table, rows.classes, request.seed
         )
-    run = runs.make_run(
+    run = adapter.make_run(
         engine,
-        load_rows(rows.table, config.dtype, config.device),
+        adapter.load_rows(rows.table, config.dtype, config.device),
         config,
         plan,
         rows.seed,
         request.reduce,
-        earlier,
+        earlier=earlier,
     )
     limit = request.clock.end_of_share(share, plan.max_seconds)
     callbacks = monitoring.make_callbacks(config, facts, request.reduce)

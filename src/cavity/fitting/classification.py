@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from cavity.common.ranks import run_together
-from cavity.fitting import runs
+from cavity.engine import runs
 from cavity.fitting.begin import begin_run
 from cavity.fitting.cases import choose_apart
 from cavity.fitting.finish import Store, keep_on_interrupt, warn

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from cavity.engine import runs
 from cavity.engine.training.guard import JITTER
 from cavity.engine.training.threads import flush_denormals, limit_threads
-from cavity.fitting import build, monitoring, runs
+from cavity.fitting import adapter, monitoring
 from cavity.fitting.begin import Begun
 from cavity.fitting.options.plan import FitPlan
 from cavity.fitting.results import Result
@@ -118,7 +119,7 @@ def _find_early_end(begun: Begun, limit: str) -> Found:
 
 def _matches_whole_rows(begun: Begun) -> bool:
     """Return whether a row of weight below 1 is matched as a whole row. [decision 8]"""
-    method = build.find_method(begun.config, begun.plan)
+    method = adapter.find_method(begun.config, begun.plan)
     tempers = begun.run.engine.factor.tempers
     return not (method.variational or method.at_mode) and (method.on_f or not tempers)
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from cavity.common.progress import announce, make_bar
 from cavity.common.types import Ints
+from cavity.engine import runs
 from cavity.errors import NotPositiveDefinite
-from cavity.fitting import runs
 from cavity.fitting.begin import Begun, begin_run
 from cavity.fitting.cases import number_cases
 from cavity.fitting.fit import Candidates, ClassifierFit, Judged

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.errors import NotPositiveDefinite
-from cavity.fitting import runs
+from cavity.fitting import adapter
 from cavity.fitting.begin import Begun
 from cavity.fitting.cases import number_folds
 from cavity.fitting.fit import Candidates, ClassifierFit, Judge, Judged
@@ -230,7 +230,7 @@ def extend(fit: ClassifierFit, begun: Begun) -> Begun:
     earlier = own.weight[np.maximum(place, 0)]
     share = np.where(place < 0, 0.0, trained.weight / earlier)
     with suppress(NotPositiveDefinite):
-        run = runs.extend_rows(
+        run = adapter.extend_rows(
             begun.run, begun.config, begun.plan, trained, np.maximum(place, 0), share
         )
         rows = begun.rows._replace(table=trained, seen=cases)

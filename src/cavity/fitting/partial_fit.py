@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from cavity.common.column_statistics import Columns
+from cavity.engine import runs
 from cavity.engine.batches.stream import Whole
 from cavity.engine.inference import Engine, Info, Optimiser, State, Tied
 from cavity.engine.inference.state import map_tensors
@@ -20,7 +22,7 @@ from cavity.engine.training.loop import Outcome, Run
 from cavity.engine.training.optimisers import OPTIMISERS
 from cavity.engine.training.steps import Steps
 from cavity.errors import BadInput, BadOption
-from cavity.fitting import build, runs
+from cavity.fitting import adapter
 from cavity.fitting.options import policy
 from cavity.fitting.options.configuration import ClassifierConfig, Config, every_row
 from cavity.fitting.options.method import Method
@@ -28,7 +30,6 @@ from cavity.fitting.options.plan import TableSize, TrainingPlan
 from cavity.fitting.options.value_checks import draw_seed
 from cavity.fitting.points import choose_points
 from cavity.fitting.results import Growing, Result, common_result
-from cavity.fitting.rows_on_device import copy_rows, load_rows
 from cavity.tables.arrow_tables import refuse_many_columns
 from cavity.tables.labels import read_labels
 from cavity.tables.table import Facts, GivenRows, Table, share_lengthscales
@@ -54,7 +55,7 @@ def keep_growing(
         if not method.grows:
             return None
         counts = torch.tensor(
-            build.count_sites(table, engine.factor), device=engine.total.device
+            adapter.count_sites(table, engine.factor), device=engine.total.device
         )
         engine = replace(
             engine, sites=Tied(counts=counts, unit=min(1.0, table.heaviest))
@@ -108,7 +109,7 @@ def grow(
     plan = policy.plan_training(config, size, M)
     if old is None:
         old = _start(config, table, plan, features)
-    _check_learn(old.engine, config.learn)
+    _check_learn(old.engine, config.learn, config.kernel)
     lightest = min(old.lightest, table.lightest)
     heaviest = max(old.heaviest, table.heaviest)
     engine = _add_rows(
@@ -192,12 +193,12 @@ def _start(
     rng = np.random.default_rng(draw_seed(config.random_state))
     begin = share_lengthscales(table.start(rng), features, rng)
     Z = choose_points(config, begin.candidates, plan.n_inducing, table.n_latent, rng)
-    engine = build.make_engine(
-        build.make_prior(config, plan, table, begin, Z), table, config, plan
+    engine = adapter.make_engine(
+        adapter.make_prior(config, plan, table, begin, Z), table, config, plan
     )
-    data = load_rows(table, config.dtype, config.device)
+    data = adapter.load_rows(table, config.dtype, config.device)
     seed = int(rng.integers(2**31 - 1))
-    state = build.make_first_state(engine, data, config, plan, 1.0, seed)
+    state = adapter.make_first_state(engine, data, config, plan, 1.0, seed)
     sites = replace(_tied(engine), counts=0 * _tied(engine).counts)
     empty = replace(engine, total=0 * engine.total, sites=sites)
     return Growing(empty, state._replace(optimiser=()), begin.columns, np.inf, 0.0, [])
@@ -215,7 +216,7 @@ def _add_rows(
     engine.factor.expect_exponents(min(1.0, table.lightest))
     old = _tied(engine)
     weighted = not lightest == heaviest == 1
-    counts = old.counts + torch.tensor(build.count_sites(table, engine.factor)).to(
+    counts = old.counts + torch.tensor(adapter.count_sites(table, engine.factor)).to(
         old.counts
     )
     sites = replace(
@@ -238,7 +239,7 @@ def _make_run(engine: Engine, table: Table, old: Growing, config: Config) -> Run
         rate=torch.full_like(state.rate, steps.rate),
         optimiser=state.optimiser or optimiser.init(state.theta),
     )
-    rows = copy_rows(table, config.dtype, config.device)
+    rows = adapter.copy_rows(table, config.dtype, config.device)
     return Run(
         engine, rows, steps, state, optimiser=optimiser, history=list(old.history)
     )
@@ -289,14 +290,13 @@ def _names_of_parameters(engine: Engine) -> list[str]:
     ]
 
 
-def _check_learn(engine: Engine, learn: frozenset[str]) -> None:
+def _check_learn(engine: Engine, learn: frozenset[str], given: Any) -> None:
     """`learn` may lose names between calls, but not gain any: what was fixed at first
     is not a parameter.
     """
-    if not list(engine.prior.kernel.parameters()):
+    known = set[str]()
+    if _is_frozen(engine.prior.kernel, given):
         known = {"kernel"}
-    else:
-        known = set()
     more = learn - known - set(_names_of_parameters(engine))
     if more:
         raise BadOption(
@@ -304,6 +304,16 @@ def _check_learn(engine: Engine, learn: frozenset[str]) -> None:
             f"the fit kept fixed: leave it out, or begin "
             "with a fresh estimator."
         )
+
+
+def _is_frozen(kernel: Any, given: Any) -> bool:
+    """Return whether the user froze all parameters of a kernel, or there are none."""
+    if not isinstance(kernel, nn.Module):
+        return True
+    frozen = set()
+    if isinstance(given, nn.Module):
+        frozen = {name for name, p in given.named_parameters() if not p.requires_grad}
+    return {name for name, _ in kernel.named_parameters()} <= frozen
 
 
 def _advance(run: Run, batch: Whole, optimiser: Optimiser | None) -> Info:

@@ -12,9 +12,9 @@ import torch
 from cavity.common.column_statistics import distinct_rows
 from cavity.common.ranks import run_together
 from cavity.common.types import Floats
+from cavity.engine import runs
 from cavity.engine.inference import Engine, State
 from cavity.engine.training.callbacks import EarlyStopping
-from cavity.fitting import runs
 from cavity.fitting.begin import Begun, begin_run
 from cavity.fitting.finish import Store, keep_on_interrupt, warn
 from cavity.fitting.left_out import LeftOut, find_usual_rows

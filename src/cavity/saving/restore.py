@@ -313,7 +313,8 @@ def _restore_prior(
         center = tensors["prior.center"].double().numpy()
         spread = tensors["prior.spread"].double().numpy()
         kernel.bind(contents.sizes["K"], Columns(center, spread, 1.0, group))
-    kernel.requires_grad_("kernel" in learn)
+    if "kernel" not in learn:
+        kernel.requires_grad_(False)
     noise = tensors["prior.log_noise" if "noise" in learn else "prior.fixed_noise"]
     kind = Spectrum if about.get("frequencies") else Prior
     prior = kind(

@@ -51,9 +51,10 @@ def answer_probes(host: str, port: int, health: bytes) -> Iterator[None]:
                 f"content-length: {len(body)}",
                 "connection: close\r\n\r\n",
             )
-            writer.write("\r\n".join(lines).encode())
+            said = "\r\n".join(lines).encode()
             if head.startswith(b"GET"):
-                writer.write(body)
+                said += body
+            writer.write(said)  # in one piece
             await writer.drain()
         writer.close()
 

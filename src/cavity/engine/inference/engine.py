@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -50,6 +50,16 @@ def name_parameters(prior: Prior, factor: Likelihood) -> dict[str, nn.Parameter]
     """
     own = {f"{OF_FACTOR}{i}": p for i, p in enumerate(factor.parameters)}
     return {name: p for name, p in prior.named_parameters() if p.requires_grad} | own
+
+
+class Collected(NamedTuple):
+    """What a step made of its rows."""
+
+    q: Posterior  # of the old sums, as the rows saw it
+    totals: Totals
+    gradient: Tensor  # [P]
+    sums: Sums  # the new ones
+    factor: Factor  # of the new q
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,9 +184,7 @@ class Engine(Visits):
         slope = torch.zeros_like(state.theta)
         found = None
         for piece in batch.split(self.chunk):
-            if found is None or not pulls:
-                slope = slope
-            else:
+            if found is not None and pulls:
                 slope = slope + found.pull()
             found = self.visit_rows(state, q, piece, pulls, full)
             if self.sites.tied:
@@ -202,9 +210,8 @@ class Engine(Visits):
             else:
                 slope = self.exact_gradient(state, batch)
             slope = reduce.sum(Slope(slope)).gradient
-        moved, info = self._move(
-            state, q, totals, sums, slope, get_new(), optimiser, full, going
-        )
+        made = Collected(q, totals, slope, sums, get_new())
+        moved, info = self._move(state, made, optimiser, full, going)
         if is_readable(info.failed) and bool(info.failed):
             return state, info._replace(factored=Factored(state.sums.P, factor))
         if full or self.sites.tied:
@@ -220,18 +227,15 @@ class Engine(Visits):
     def _move(
         self,
         state: State,
-        q: Posterior,
-        totals: Totals,
-        sums: Sums,
-        gradient: Tensor,
-        factor: Factor,
+        made: Collected,
         optimiser: Optimiser | None,
         full: bool,
         going: Tensor | None,
     ) -> tuple[State, Info]:
         """Return the state with new sums and hyper-parameters, and what there is to say
-        of the step; `factor` is the new q's.
+        of the step.
         """
+        q, totals, gradient, sums, factor = made
         scale = self.total / totals.weight
         evidence = self.sites.evidence(state.sums, q) + scale * totals.value
         theta = state.theta
@@ -245,7 +249,6 @@ class Engine(Visits):
         if optimiser is not None:
             slope = scale * gradient + pull
             theta, memory = optimiser.step(memory, theta, slope, state.rate)
-            promise = None
             if full:
                 promise = (slope * (theta - state.theta)).sum()
         size = sums.h.sum() + evidence
@@ -257,9 +260,7 @@ class Engine(Visits):
             failed = failed | (leap > LONGEST)
             size = size + leap
         failed = failed | (size - size != 0)  # ∞ − ∞ is NaN
-        if going is None:
-            failed = failed
-        else:
+        if going is not None:
             failed = failed | ~going
         objective = evidence + self.hyper_prior.log_density(state.theta, pull)
         known = Factored(sums.P, factor)

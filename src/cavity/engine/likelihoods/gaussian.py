@@ -42,6 +42,7 @@ class Gaussian(Likelihood):
     """
 
     linear = True
+    n_classes = 1  # targets
 
     log_noise: nn.Parameter
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from cavity.engine import methods as schemes
 from cavity.engine.likelihoods import (
     Jaakkola,
     Likelihood,
@@ -18,6 +19,7 @@ from cavity.engine.likelihoods import (
     Taylor,
 )
 from cavity.engine.likelihoods.quadrature.probabilities import LOGISTIC
+from cavity.engine.methods import Scheme
 from cavity.errors import BadOption
 from cavity.fitting.options.method import (
     DEFAULT_EPSILON,
@@ -87,7 +89,7 @@ class SEP(LikelihoodMethod):
     """
 
     name = "sep"
-    site_store = "tied"
+    scheme = schemes.SEP()
 
     likelihood: Any = None
 
@@ -112,8 +114,8 @@ class PowerEP(LikelihoodMethod):
     likelihood: Any = None
 
     @property
-    def removal(self) -> float:  # type: ignore[override]
-        return float(self.power)
+    def scheme(self) -> Scheme:  # type: ignore[override]
+        return schemes.PowerEP(removal=float(self.power))
 
     def check(self) -> Self:
         self._check_powers(super().check()._read_likelihood())
@@ -162,8 +164,8 @@ class REP(LikelihoodMethod):
     sites: str = field(default="own", metadata=checked(one_of, SITES))
 
     @property
-    def site_store(self) -> str:  # type: ignore[override]
-        return self.sites
+    def scheme(self) -> Scheme:  # type: ignore[override]
+        return schemes.SEP() if self.sites == "tied" else schemes.EP()
 
     def check(self) -> Self:
         check_epsilon(self.epsilon, "REP")
@@ -183,9 +185,7 @@ class GFITC(LikelihoodMethod):
     name = "gfitc"
     needs_all_rows = True
     takes_spectrum = False
-    placement = "f"
-    # 0.5 takes twice as many sweeps to converge, 1 does not converge
-    sweep_damping = 0.8
+    scheme = schemes.GFITC()
     full_batch_optimizer = "lbfgs"
 
 
@@ -223,8 +223,6 @@ class VI(LikelihoodMethod):
     """
 
     name = "vi"
-    removal = 0.0
-    site_store = "averaged"
 
     likelihood: Any = None
     epsilon: float = DEFAULT_EPSILON
@@ -234,14 +232,10 @@ class VI(LikelihoodMethod):
     )
 
     @property
-    def sweep_damping(self) -> float:  # type: ignore[override]
+    def scheme(self) -> Scheme:  # type: ignore[override]
         if self.bound == "quadrature":
-            return 0.2  # 0.5 needs repairs, and 1 does not converge
-        return 1.0  # one step reaches the best q of a parabola
-
-    @property
-    def starts_from_ep(self) -> bool:  # type: ignore[override]
-        return self._robust
+            return schemes.VI(starts_from_ep=self._robust)
+        return schemes.VI(damping=1.0)  # one step reaches the best q of a parabola
 
     @property
     def _named(self) -> Any:
@@ -340,8 +334,7 @@ class Laplace(Method):
     needs_all_rows = True
     in_memory = True
     latent_noise = False
-    placement = "mode"
-    sweep_damping = 1.0  # Newton steps
+    scheme = schemes.Laplace()
     full_batch_optimizer = "lbfgs"
 
     predictive: str = field(default="quadrature", metadata=checked(one_of, LOGISTIC))

@@ -1,8 +1,7 @@
 """What a method is, and the registry of methods. [METHOD 4]
 
-A method is a point in the space that one engine spans: a likelihood, a way of storing
-sites, how much of a site a cavity removes, and where sites sit. Everything that the
-rest of the library asks about a method is a field here.
+A method is a point in the space that one engine spans, its `scheme`, with a likelihood.
+Everything that the rest of the library asks about a method is a field here.
 """
 
 from __future__ import annotations
@@ -12,7 +11,9 @@ from typing import Any, ClassVar, Self
 
 from cavity.common.params import Parameters
 from cavity.common.registry import Registry
+from cavity.engine import methods as schemes
 from cavity.engine.likelihoods import LIKELIHOODS, Likelihood, ProbitPairs
+from cavity.engine.methods import Scheme
 from cavity.errors import BadOption
 from cavity.fitting.options.value_checks import number, one_of, read_declared
 
@@ -35,10 +36,11 @@ class Method(Parameters):
     Examples
     --------
     >>> from cavity.methods import EP
+    >>> from cavity import engine
     >>> class SlowEP(EP):
-    ...     sweep_damping = 0.1
-    >>> SlowEP().site_store, SlowEP().removal
-    ('own', 1.0)
+    ...     scheme = engine.EP(damping=0.1)
+    >>> SlowEP().sweep_damping, SlowEP().site_store
+    (0.1, 'own')
     """
 
     name: ClassVar[str] = ""  # short name, for `method="..."`
@@ -57,18 +59,8 @@ class Method(Parameters):
     inducing_from: ClassVar[str] = "chosen"
 
     # Properties of a subclass where they depend on its options.
-    site_store: str = "own"  # per row; "tied": sums only; "averaged": natural gradients
-    # share of a site that a cavity removes: 1 EP, p power EP, 0 variational
-    removal: float = 1.0
-    placement: str = (
-        # sites on t = a·w; "f": on f with the residual eliminated; "mode": at the mode
-        # of f
-        "t"
-    )
-    sweep_damping: float = 0.5  # of full sweeps: undamped parallel updates can diverge
-    starts_from_ep: bool = (
-        False  # moment matching finds the first q: there are poor optima near the prior
-    )
+    # what the engine is told: store of sites, removal, placement, damping
+    scheme: Scheme = schemes.EP()
     full_batch_optimizer: str = "sign"  # what optimizer="auto" means on full batches
     # number of members, and how rows are assigned to them
     committee: tuple[int, str] | None = None
@@ -77,19 +69,34 @@ class Method(Parameters):
     )
 
     @property
+    def site_store(self) -> str:
+        """How sites are stored: "own", "tied" or "averaged"."""
+        return self.scheme.sites
+
+    @property
+    def removal(self) -> float:
+        """Share of a site that a cavity removes."""
+        return self.scheme.removal
+
+    @property
+    def sweep_damping(self) -> float:
+        """Damping of full sweeps."""
+        return self.scheme.damping
+
+    @property
     def variational(self) -> bool:
         """Whether cavities remove nothing."""
-        return self.removal == 0
+        return self.scheme.variational
 
     @property
     def on_f(self) -> bool:
         """Whether sites sit on f, with the inducing values marginalised."""
-        return self.placement != "t"
+        return self.scheme.on_f
 
     @property
     def at_mode(self) -> bool:
         """Whether a cavity is a point (Laplace)."""
-        return self.placement == "mode"
+        return self.scheme.at_mode
 
     @property
     def exact_jitter(self) -> bool:
@@ -99,7 +106,7 @@ class Method(Parameters):
     @property
     def grows(self) -> bool:
         """Whether `partial_fit` can add rows."""
-        return self.site_store == "tied"
+        return self.scheme.tied
 
     @property
     def label_noise(self) -> float | None:
@@ -140,7 +147,7 @@ class Method(Parameters):
         self, *, optimizer: str, schedule: str, damping: float | None
     ) -> None:
         """Raise BadOption if the method cannot use an optimizer, schedule or damping."""
-        if self.site_store == "tied" and optimizer == "lbfgs":
+        if self.scheme.tied and optimizer == "lbfgs":
             raise BadOption(
                 f"optimizer='lbfgs' needs the gradient of the converged log Z_q. "
                 f"{self.argument} ties its sites, and its gradient "
@@ -183,7 +190,7 @@ class Method(Parameters):
 
         The text says what to use instead.
         """
-        if self.site_store == "tied":
+        if self.scheme.tied:
             return (
                 f"{self.argument} ties its sites and has only an estimate of its "
                 f"evidence's gradient: use method='ep', 'rep' "

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from cavity.engine import methods as schemes
 from cavity.engine.likelihoods import Committee, Gaussian
+from cavity.engine.methods import Scheme
 from cavity.errors import BadOption
 from cavity.fitting.options.method import METHODS, Method, read_method
 from cavity.fitting.options.value_checks import checked, number, one_of, whole
@@ -31,8 +33,7 @@ class RegressionMethod(Method):
     needs_all_rows = True
     in_memory = True
     latent_noise = False
-    removal = 0.5
-    sweep_damping = 1.0
+    scheme: Scheme = schemes.PowerEP(removal=0.5, damping=1.0)
     full_batch_optimizer = "lbfgs"
 
     projected: ClassVar[bool] = False  # the likelihood lacks the residual variance
@@ -91,8 +92,7 @@ def read_regression_method(value: Any) -> RegressionMethod:
 
 
 class _Variational(RegressionMethod):
-    site_store = "averaged"
-    removal = 0.0
+    scheme = schemes.VI(damping=1.0)
 
 
 @METHODS.register

@@ -1,0 +1,311 @@
+"""Make a prior, an engine and its first state from arrays and plain values."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from cavity.common.column_statistics import Columns
+from cavity.common.types import Floats
+from cavity.engine.inference import (
+    OF_FACTOR,
+    Averaged,
+    Coupled,
+    Engine,
+    Optimiser,
+    Own,
+    SiteStore,
+    State,
+    Tied,
+    empty_sites,
+    name_parameters,
+)
+from cavity.engine.inference.placement import AtMode, OnF, OnT, Placement
+from cavity.engine.inference.posterior import Sums
+from cavity.engine.kernels import Kernel
+from cavity.engine.kernels.hyper_prior import HyperPrior, Spread, pool
+from cavity.engine.kernels.prior import Prior
+from cavity.engine.likelihoods import Likelihood
+from cavity.engine.methods import Scheme
+from cavity.engine.training.optimisers import OPTIMISERS, SHORT_MEMORY, Adam
+from cavity.engine.training.steps import Steps
+from cavity.errors import BadInput
+
+# Standard deviation of the normal priors on the logs of kernel parameters and noise,
+# around their starting values.
+PRIOR_SD = 2.0
+
+# The same with partial pooling across classes and features, by parameter.
+POOLED = {
+    "log_lengthscale": Spread(all=PRIOR_SD, each_class=0.5, column=1.0, own=0.5),
+    "log_noise": Spread(all=PRIOR_SD, each_class=0.0, column=0.0, own=1.0),
+}
+POOLED_ELSE = Spread(all=PRIOR_SD, each_class=0.0, column=0.0, own=0.5)
+
+PLACEMENTS: dict[str, Callable[[], Placement]] = {"t": OnT, "f": OnF, "mode": AtMode}
+# distance from 0 in spreads of a column at which a float32 is still within a hundredth
+# of a spread
+FAR = 1e5
+# that jitter may have of the noise in a model without any other approximation
+SHARE_OF_NOISE = 1e-4
+
+
+class Weights(NamedTuple):
+    """What an engine knows of the weights of all rows, also of those on other ranks."""
+
+    y: Tensor  # [K], labels that occur
+    totals: Floats  # [K], sum of the weights of the rows with each
+    lightest: float = 1.0
+    heaviest: float = 1.0
+
+    @property
+    def total(self) -> float:
+        return float(self.totals.sum())
+
+
+def make_prior(
+    kernel: Any,
+    Z: Floats,
+    noise: Floats,
+    columns: Columns,
+    *,
+    n_latent: int,
+    share_kernel: bool,
+    learn: frozenset[str],
+    device: torch.device,
+    dtype: torch.dtype,
+    kind: type[Prior] = Prior,
+) -> Prior:
+    """Make kernel, inducing inputs and noise into one module; the kernel is copied, and
+    what the user froze in it stays frozen.
+
+    Z is [C M D], or [1 M D] if latent functions share the points; noise is [C] or [1].
+    `learn` has names of "kernel", "noise" and "inducing". `kind`: `Spectrum` if Z are
+    frequencies.
+    """
+    check_precision(columns, dtype)
+    own = 1 if share_kernel else n_latent  # sets of hyper-parameters
+    kernel = copy.deepcopy(kernel)
+    if isinstance(kernel, Kernel):
+        kernel.bind(own, columns)
+    if isinstance(kernel, nn.Module) and "kernel" not in learn:
+        kernel.requires_grad_(False)
+    if noise.size in (1, own):
+        noise = np.broadcast_to(noise, (own,))
+    given = (Z, np.array(noise), columns.center, columns.spread)
+    points, noises, center, spread = (torch.tensor(x) for x in given)
+    prior = kind(kernel, points, noises, center, spread, n_latent, learn)
+    return prior.to(device, dtype)
+
+
+def check_precision(columns: Columns, dtype: torch.dtype) -> None:
+    """Refuse a float32 column that is far from 0 for its spread, such as a date in
+    seconds: it would lose its digits.
+    """
+    if dtype == torch.float64:
+        return
+    center = columns.center
+    spread = columns.spread
+    largest = torch.finfo(dtype).max
+    far = np.abs(center) > FAR * spread
+    bad = far | (np.abs(center) + 100 * spread > largest)
+    if bad.any():
+        d = int(np.flatnonzero(bad)[0])
+        raise BadInput(
+            f"column {d} of X (counted from 0) lies around {center[d]:.4g} with a "
+            f"spread of {spread[d]:.2g}, which dtype='float32' "
+            "cannot hold: subtract a constant or change the unit "
+            "(sklearn.preprocessing.StandardScaler), or use dtype='float64'."
+        )
+
+
+def make_hyper_prior(prior: Prior, likelihood: Likelihood, pooled: bool) -> HyperPrior:
+    """Make weak normal priors on the logs of kernel parameters, noise and parameters of
+    the likelihood, centred at their values; others have none.
+
+    `pooled`: partial pooling across classes and features.
+    """
+    parameters = name_parameters(prior, likelihood)
+    if not parameters:
+        return make_flat_prior(prior, parameters)
+    mean = torch.cat([p.detach().flatten() for p in parameters.values()])
+    pools = []
+    weights = []
+    start = 0
+    for name, p in parameters.items():
+        of_factor = any(p is log for log in likelihood.log_parameters)
+        is_log = of_factor or _is_log(prior, name)
+        weight = PRIOR_SD**-2 if is_log else 0.0
+        if pooled and is_log:
+            spread = POOLED.get(name.rpartition(".")[2], POOLED_ELSE)
+            pools.append(pool(start, tuple(p.shape), spread))
+            weight = pools[-1].inverse.own
+        weights.append(torch.full_like(p.detach(), weight).flatten())
+        start += p.numel()
+    return HyperPrior(mean.clone(), torch.cat(weights), tuple(pools))
+
+
+def make_flat_prior(prior: Prior, parameters: dict[str, nn.Parameter]) -> HyperPrior:
+    """Make a hyper-prior that says nothing: the objective is log Z_q alone."""
+    zeros = torch.zeros(
+        sum(p.numel() for p in parameters.values()),
+        dtype=prior.center.dtype,
+        device=prior.center.device,
+    )
+    return HyperPrior(zeros, zeros)
+
+
+def _is_log(prior: Prior, name: str) -> bool:
+    """Return whether a parameter is the logarithm of the noise or of a parameter of the
+    library's kernels.
+    """
+    path, _, last = name.rpartition(".")
+    own = not name.startswith(OF_FACTOR) and isinstance(
+        prior.get_submodule(path), Kernel | Prior
+    )
+    return own and last.startswith("log_")
+
+
+def make_engine(
+    prior: Prior,
+    likelihood: Likelihood,
+    method: Scheme,
+    weights: Weights,
+    *,
+    hyper_prior: HyperPrior | None = None,
+    chunk: int = Engine.chunk,
+    exact: bool = False,
+) -> Engine:
+    """Make the engine of a method for rows of these weights.
+
+    `hyper_prior`: None says nothing. `chunk`: rows that are projected at a time.
+    `exact`: differentiate through q at fixed sites.
+    """
+    if method.removal == 1:
+        likelihood.expect_exponents(min(1.0, weights.lightest))
+    learnt = name_parameters(prior, likelihood)
+    if hyper_prior is None:
+        hyper_prior = make_flat_prior(prior, learnt)
+    kind = Coupled if method.at_mode and prior.n_latent > 1 else Engine
+    device = prior.center.device
+    return kind(
+        prior=prior,
+        parameters=learnt,
+        factor=likelihood,
+        sites=make_site_store(method, likelihood, weights, prior.n_latent, device),
+        hyper_prior=hyper_prior,
+        total=_scalar(weights.total, device),
+        removal=method.removal,
+        placement=PLACEMENTS[method.placement](),
+        chunk=chunk,
+        exact=exact or method.at_mode,
+    )
+
+
+def with_rows(engine: Engine, method: Scheme, weights: Weights) -> Engine:
+    """Return the engine of the same model for other rows."""
+    device = engine.total.device
+    C = engine.prior.n_latent
+    sites = make_site_store(method, engine.factor, weights, C, device)
+    return replace(engine, sites=sites, total=_scalar(weights.total, device))
+
+
+def make_site_store(
+    method: Scheme,
+    likelihood: Likelihood,
+    weights: Weights,
+    n_latent: int,
+    device: torch.device,
+) -> SiteStore:
+    """Make the store of sites, with the weighted counts that it needs."""
+    total = _scalar(weights.total, device)
+    weighted = not weights.lightest == weights.heaviest == 1
+    if method.sites == "averaged":
+        return Averaged(total)
+    if method.sites == "own":
+        return Own(
+            total=total,
+            weighted=weighted,
+            fractional=weights.lightest < 1,
+            tempers=likelihood.tempers,
+            on_f=method.on_f,
+        )
+    counts = count_sites(likelihood, weights, n_latent)
+    return Tied(
+        counts=torch.tensor(counts, device=device),
+        weighted=weighted,
+        unit=min(1.0, weights.heaviest),
+        tempers=likelihood.tempers,
+    )
+
+
+def count_sites(likelihood: Likelihood, weights: Weights, n_latent: int) -> Floats:
+    """Return the weighted number of sites on each latent function, [C]."""
+    each = likelihood.sites(weights.y).cpu()  # [K S], what a row of each label touches
+    weight = np.repeat(weights.totals, each.shape[1])
+    counts = np.bincount(each.flatten().numpy(), weight, n_latent)
+    return np.asarray(counts, np.float64)
+
+
+def make_optimiser(steps: Steps) -> Optimiser:
+    """Make the optimiser of the hyper-parameters; L-BFGS brings its own loop."""
+    if steps.anneal:
+        return Adam(beta2=SHORT_MEMORY)
+    return OPTIMISERS.get(steps.optimizer, OPTIMISERS["adam"])
+
+
+def make_first_state(
+    engine: Engine,
+    n_rows: int,
+    steps: Steps,
+    *,
+    damping: float,
+    jitter: float,
+    seed: int,
+) -> State:
+    """Make the state without sites, in which q is the prior."""
+    device = engine.total.device
+    theta = engine.theta()
+    (C, M) = engine.shape
+    S = engine.factor.sites(torch.zeros(1, dtype=torch.int64, device=device)).shape[1]
+    zeros = torch.zeros(C, M, M, dtype=torch.float64, device=device)
+    stored = 0 if engine.sites.tied else n_rows
+    return State(
+        theta=theta,
+        sites=empty_sites(stored, S, engine.prior.center.dtype, device),
+        sums=Sums(zeros, zeros[:, :, 0].clone()),
+        optimiser=make_optimiser(steps).init(theta),
+        damping=_scalar(damping, device),
+        rate=_scalar(steps.rate, device),
+        jitter=_scalar(jitter, device),
+        clock=_scalar(0.0, device),
+        generator=torch.Generator().manual_seed(seed).get_state(),
+        epoch=torch.zeros((), dtype=torch.int64),
+        position=torch.zeros((), dtype=torch.int64),
+    )
+
+
+@torch.no_grad()
+def lower_jitter(engine: Engine, most: float) -> float:
+    """Return the jitter to start with in an exact model: a small share of the noise, if
+    k(Z, Z) can be factorised with it; at most `most`.
+    """
+    noise = float(getattr(engine.factor, "noise", 0.0))
+    if noise <= 0:
+        return most
+    variance = float(engine.prior.kernel.diag(engine.prior.Z[0]).mean())
+    jitter = SHARE_OF_NOISE * noise / variance
+    device = engine.total.device
+    while jitter < most and engine.prior.factor(_scalar(jitter, device)).failed:
+        jitter *= 10
+    return min(jitter, most)
+
+
+def _scalar(value: float, device: torch.device) -> Tensor:
+    return torch.tensor(value, dtype=torch.float64, device=device)
