@@ -21,6 +21,7 @@ from cavity.engine.training.fixed_point import Rest, find_fixed_point
 from cavity.engine.training.guard import make_factorisation_error
 from cavity.engine.training.lbfgs import train_lbfgs
 from cavity.engine.training.loop import Run
+from cavity.engine.training.newton import train_newton
 from cavity.engine.training.steps import Steps
 
 # of the sites of rows that are added
@@ -86,7 +87,9 @@ def count_work(run: Run) -> int:
 
 
 def train(run: Run) -> Run:
-    """Train to the end, by the common loop or by that of L-BFGS."""
+    """Train to the end, by the common loop or by that of the optimizer."""
+    if run.learns and run.plan.optimizer == "newton":
+        return train_newton(run)
     if run.learns and run.plan.optimizer == "lbfgs":
         return train_lbfgs(run)
     return run.train()

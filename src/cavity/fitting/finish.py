@@ -111,8 +111,7 @@ def _find_early_end(begun: Begun, limit: str) -> Found:
         return []
     text = (
         f"training stopped after {len(run.history)} epochs, before the objective "
-        f"converged to tol={run.plan.tol:g}: raise max_epochs= or {limit}, or accept a "
-        "larger Training(tol=...)."
+        f"converged to tol={run.plan.tol:g}: raise max_epochs= or {limit}."
     )
     return [(text, ConvergenceWarning)]
 

@@ -9,6 +9,8 @@ from typing import Any
 from cavity.engine.training.steps import Steps
 
 PROMISE = "promised_gain"  # of an epoch, in the history
+# per row: a run that has converged is within this of what more steps would reach
+PROMISED_TOL = 1e-5
 WINDOW = 10  # epochs over which an improvement counts
 SHARE = 5  # the last fifth of a run must be flat
 # largest range of these epochs in units of tol: over twenty, a steady change of tol per

@@ -13,7 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cavity.engine.training.convergence import LOOSE_CLASSES, find_loose_tol
+from cavity.engine.training.convergence import (
+    LOOSE_CLASSES,
+    PROMISED_TOL,
+    find_loose_tol,
+)
 from cavity.engine.training.fixed_point import Rest, find_fixed_point
 from cavity.engine.training.loop import Outcome, Run
 from cavity.engine.training.objective import SMALL_MOVE, Point, evaluate, evaluate_first
@@ -85,32 +89,13 @@ class _Search:
 
 def train_lbfgs(run: Run) -> Run:
     """Maximise the objective with SciPy's L-BFGS-B; an epoch is one of its iterations."""
-    from scipy.optimize import minimize
-
     search = _Search(run)
-    options: dict[str, Any] = {
-        "maxiter": run.plan.max_epochs,
-        "ftol": 0.0,
-        "gtol": 1e-8,
-        "maxfun": 10**9,
-    }
     with run.notify_callbacks():
         if not run.resumed:
             run.warm_up()
         try:
             if not run.is_over():  # a resumed run may be over already
-                x = (run.state.theta - search.start).double().cpu().numpy()
-                result = minimize(
-                    search.negative,
-                    x,
-                    jac=True,
-                    method="L-BFGS-B",
-                    callback=search.end_iteration,
-                    options=options,
-                )
-                run.converged = bool(
-                    result.status == 0 or (run.plan.loose and result.status == 2)
-                )
+                run.converged = _climb(search)
         except _Stop:
             pass
         finally:  # also after an interrupt
@@ -118,6 +103,42 @@ def train_lbfgs(run: Run) -> Run:
     if run.plan.loose and run.settles and run.history and not run.is_late():
         settle_sites(run)
     return run
+
+
+def _climb(search: _Search) -> bool:
+    """Run SciPy's loop, and return whether it converged.
+
+    A line search that finds no better point (status 2) may have been misled by rounding
+    or by sites that have not quite converged. L-BFGS then begins anew at the best
+    point, and has converged if that gains nothing that counts.
+    """
+    from scipy.optimize import minimize
+
+    run = search.run
+    options: dict[str, Any] = {
+        "maxiter": run.plan.max_epochs,
+        "ftol": 0.0,
+        "gtol": 1e-8,
+        "maxfun": 10**9,
+    }
+    before = -math.inf
+    while True:
+        x = (run.state.theta - search.start).double().cpu().numpy()
+        result = minimize(
+            search.negative,
+            x,
+            jac=True,
+            method="L-BFGS-B",
+            callback=search.end_iteration,
+            options=options,
+        )
+        if result.status != 2 or run.plan.loose:
+            return bool(result.status in (0, 2))
+        search.end()
+        assert search.best is not None
+        if search.best.value - before < PROMISED_TOL * run.total:
+            return True
+        before = search.best.value
 
 
 def settle_sites(run: Run) -> None:

@@ -192,6 +192,7 @@ class RegressorConfig(Config):
     owner = "GPRegressor"
 
     method: RegressionMethod
+    optimizer: str = field(metadata=checked(one_of, (*OPTIMIZERS, "newton")))
     normalize_y: bool = field(metadata=taken(bool))
 
 
@@ -258,6 +259,11 @@ def read_regressor(arguments: Mapping[str, Any]) -> RegressorConfig:
             f"it out."
         )
     common = _read_common(RegressorConfig, given, method)
+    method.check_training(
+        optimizer=common["optimizer"],
+        schedule=common.get("schedule", Training.schedule),
+        damping=common["damping"],
+    )
     learn = _read_learn(given["learn"], LEARN[:-1], method)
     noise = per_class(checks.read_noise(given["noise"], "noise" in learn), 1, "noise")
     if method.needs_noise and noise[0] == 0:

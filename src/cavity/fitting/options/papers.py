@@ -8,11 +8,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from cavity.engine.training.convergence import PROMISED_TOL as PROMISE
+
 POINTS = 100
 FULL_BATCH_ROWS = 1000  # at most: above, mini-batches
-FULL_BATCH_OPTIMIZERS = ("sign", "lbfgs")
+FULL_BATCH_OPTIMIZERS = ("sign", "lbfgs", "newton")
 FULL_BATCH_EPOCHS = 500
 SWEEPS = 10_000  # where nothing is learnt
+# L-BFGS of a named method ends within PROMISE of the optimum that it climbs to: where
+# epochs gain a tenth of that per row, and only a hard table needs so many epochs
+TOL = 0.1 * PROMISE
+LBFGS_EPOCHS = 2000
 # of mini-batches: one more step for every 50 rows
 STEPS = 600
 MOST_STEPS = 2000

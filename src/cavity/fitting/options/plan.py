@@ -81,7 +81,7 @@ class TrainingPlan(Steps):
         """Return the decisions in words."""
         each = " per class" if self.latent > 1 else ""
         linear = ""
-        if self.optimizer != "lbfgs":
+        if self.optimizer not in ("lbfgs", "newton"):
             linear = f", rate {self.rate:g}"
         decided = [
             ("inference", "method", self.method),

@@ -152,11 +152,14 @@ def count_seen(config: Config, size: TableSize) -> int:
 def takes_lbfgs(config: Config, size: TableSize, M: int) -> bool:
     """Return whether L-BFGS trains on all rows.
 
-    For a named method it always does up to 1,000 rows.
+    For a named method it always does up to 1,000 rows, unless its sites are tied: their
+    gradient is not that of the objective.
     """
     if not _is_open(config, size):
         return False
     if not config.method.recommended:
+        if config.method.scheme.tied:
+            return False
         all_rows = config.batch_size is None or config.method.needs_all_rows
         return all_rows or size.rows <= papers.FULL_BATCH_ROWS
     affordable = LBFGS_EPOCHS[config.effort] * size.rows <= count_visits(
@@ -182,6 +185,9 @@ def plan_training(
     )
     steps = _choose_steps(config, method, size, M)
     max_epochs = epochs or config.max_epochs or _count_epochs(config, size, steps)
+    tol = config.tol
+    if _promises(config, steps.optimizer) and tol == Training.tol:
+        tol = papers.TOL
     width = size.latent * config.dtype.itemsize
     linear = config.method.recommended and POINTS_PER_FEATURE * size.columns <= M
     kernel = "RBF() + Linear()" if linear else "RBF()"
@@ -216,7 +222,7 @@ def plan_training(
         planned=config.max_epochs is None and steps.planned,
         damping=steps.damping,
         sweep_damping=config.damping or method.sweep_damping,
-        tol=config.tol,
+        tol=tol,
         max_seconds=config.max_seconds,
         why=_explain_training(config, sites_per_row),
     )
@@ -281,13 +287,13 @@ def _choose_steps(config: Config, method: Method, size: TableSize, M: int) -> _S
     return _Steps(
         optimizer=optimizer,
         schedule=schedule,
-        loose=quick,
+        loose=quick and recommended,
         batch=batch,
         number=steps.number,
         rate=rate,
         final_rate=final_rate,
         anneal=anneal,
-        planned=recommended or batch is not None or quick,
+        planned=recommended or batch is not None,
         damping=damping,
     )
 
@@ -367,7 +373,14 @@ def _count_epochs(config: Config, size: TableSize, steps: _Steps) -> int:
         return max(3, math.ceil(steps.number * steps.batch / size.rows))
     if steps.loose:
         return LBFGS_EPOCHS[config.effort]
+    if _promises(config, steps.optimizer):
+        return papers.LBFGS_EPOCHS
     return papers.FULL_BATCH_EPOCHS
+
+
+def _promises(config: Config, optimizer: str) -> bool:
+    """Return whether training ends only near the optimum that it climbs to."""
+    return optimizer == "lbfgs" and not config.method.recommended
 
 
 def _explain_training(config: Config, sites_per_row: bool) -> dict[str, str]:

@@ -67,6 +67,17 @@ class RegressionMethod(Method):
         """
         return Gaussian(noise, "noise" in learn, self.projected)
 
+    def check_training(
+        self, *, optimizer: str, schedule: str, damping: float | None
+    ) -> None:
+        if optimizer == "newton" and not self.needs_all_rows:
+            raise BadOption(
+                f"optimizer='newton' needs the best q at every step of the "
+                f"hyper-parameters, which {self.argument} does not compute: use "
+                f"method='vi', 'exact' or 'fitc', or optimizer='lbfgs'."
+            )
+        super().check_training(optimizer=optimizer, schedule=schedule, damping=damping)
+
     def sampling_problem(self) -> str | None:
         if self.has_evidence:
             return None
