@@ -3,6 +3,7 @@
 from cavity.engine.likelihoods.base import Latents, Likelihood, Moments
 from cavity.engine.likelihoods.gaussian import Committee, Gaussian
 from cavity.engine.likelihoods.library import LIKELIHOODS
+from cavity.engine.likelihoods.logistic_bounds import Jaakkola, Taylor
 from cavity.engine.likelihoods.probit import BinaryProbit, ProbitPairs
 from cavity.engine.likelihoods.robust import RobustBinary, RobustMax
 from cavity.engine.likelihoods.softmax import Logistic, LogisticPoint, Softmax
@@ -12,6 +13,7 @@ __all__ = [
     "BinaryProbit",
     "Committee",
     "Gaussian",
+    "Jaakkola",
     "Latents",
     "Likelihood",
     "Logistic",
@@ -21,4 +23,5 @@ __all__ = [
     "RobustBinary",
     "RobustMax",
     "Softmax",
+    "Taylor",
 ]

@@ -186,6 +186,58 @@ def test_a_clone_has_the_same_parameters_and_representation(name):
     assert KERNELS.holds(kernel) and KERNELS[type(kernel).__name__] is type(kernel)
 
 
+# --- draws of the prior ---------------------------------------------------------------
+class UnitVectors(np.random.RandomState):
+    """Draws the unit vectors, so that Σ f fᵀ over all draws is the covariance."""
+
+    def standard_normal(self, size):
+        return np.broadcast_to(np.eye(*size[1:]), size)
+
+
+@pytest.mark.parametrize("classes", [1, C])
+def test_draws_have_the_covariance_of_the_kernel(name, classes):
+    """Exactly, over all directions; a copy that is not bound yet draws the same."""
+    kernel = bound(name, classes)
+    _, X = points()
+    f = kernel.sample(X.numpy(), N, UnitVectors())
+    assert f.shape == ((N, N) if classes == 1 else (C, N, N))
+    K = kernel.full(X.expand(classes, -1, -1)).detach().numpy()
+    found = f.reshape(classes, N, N)
+    atol = 1e-7 if name in ROUGH else 1e-13
+    np.testing.assert_allclose(found.swapaxes(1, 2) @ found, K, rtol=0, atol=atol)
+
+
+def test_draws_of_a_kernel_that_no_fit_has_bound():
+    rows = np.linspace(0, 3, 6)[:, None]
+    k = written_out.rbf(rows, rows, 0.7, 1.5)
+    f = RBF(0.7, 1.5).sample(rows, 6, UnitVectors())
+    np.testing.assert_allclose(f.T @ f, k, rtol=0, atol=1e-13)
+    both = (RBF([[0.7], [2.0]], 1.5) + Constant(0.3)).sample(rows, 6, UnitVectors())
+    np.testing.assert_allclose(both[0].T @ both[0], k + 0.3, rtol=0, atol=1e-13)
+    draws = RBF(0.7, 1.5).sample(rows, 40_000, random_state=0)
+    assert np.array_equal(draws, RBF(0.7, 1.5).sample(rows, 40_000, random_state=0))
+    # standard error of a covariance: at most 1.5 √(2/n)
+    np.testing.assert_allclose(draws.T @ draws / len(draws), k, rtol=0, atol=0.05)
+    np.testing.assert_allclose(draws.mean(0), 0, atol=0.03)
+    first, second = RBF([[0.7], [2.0]]).sample(rows, 40_000, random_state=0)
+    assert np.abs(first.T @ second / len(first)).max() < 0.03  # classes are independent
+    fading = Linear(fades=True)
+    f = fading.sample(np.r_[rows, [[90.0]]], 7, UnitVectors())
+    assert (f**2).sum(0)[-1] > 1  # far away it is noise, with a variance
+    with pytest.raises(cavity.BadInput, match="X\\[:, None\\]"):
+        RBF().sample(rows[:, 0], 1)
+
+
+def test_a_fitted_kernel_draws_with_its_learnt_values():
+    X, y = toy(40, 3, D)
+    clf = cavity.GPClassifier("ep", n_inducing=6, max_epochs=3, random_state=0)
+    kernel = clf.fit(X, y).kernel_
+    f = kernel.sample(X[:N], N, UnitVectors())
+    for c in range(3):
+        k = written_out.rbf(X[:N], X[:N], kernel.lengthscale[c], kernel.variance[c])
+        np.testing.assert_allclose(f[c].T @ f[c], k, rtol=0, atol=1e-12)
+
+
 # --- one formula in torch, NumPy and ONNX ----------------------------------------------------------------
 def run_graph(formula, points, X: np.ndarray) -> list[np.ndarray]:
     """k(Z, X) and k(x, x) of a formula, by onnxruntime."""

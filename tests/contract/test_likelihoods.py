@@ -24,13 +24,14 @@ from cavity.likelihoods import (
     RobustBinary,
     RobustMax,
     Softmax,
+    Taylor,
 )
 from registered import CLASSIFIERS, REGISTERED_LIKELIHOODS, make_likelihood
 
 B = 6
 # Derivatives at a fixed point of expansion, which are not those of the value; their
 # laws are in tests/equivalence.
-EXPANDED = {LogisticPoint: "moments"}
+EXPANDED = {LogisticPoint: "moments", Taylor: "average"}
 
 
 @pytest.fixture(params=REGISTERED_LIKELIHOODS)
@@ -268,7 +269,16 @@ def test_one_method_is_the_probabilities_of_torch_numpy_and_onnx(classifier):
         assert_same_everywhere(factor)
 
 
-@pytest.mark.parametrize("factor", [RobustMax(20, 0.01), RobustBinary(0.0)], ids=repr)
+@pytest.mark.parametrize(
+    "factor",
+    [
+        RobustMax(20, 0.01),
+        RobustBinary(0.0),
+        Logistic("probit"),
+        LogisticPoint("mode"),
+    ],
+    ids=repr,
+)
 def test_options_and_many_classes_too(factor):
     assert_same_everywhere(factor)
 

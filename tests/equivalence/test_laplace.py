@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from scipy.special import softmax
-from scipy.stats import entropy
+from scipy.integrate import quad
+from scipy.special import expit, softmax
+from scipy.stats import entropy, norm
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF as TheirRBF
 from sklearn.gaussian_process.kernels import ConstantKernel
@@ -15,7 +16,7 @@ from cavity.kernels import RBF
 from cavity.prediction.predict import predict_latent
 from reference import kernels as written_out
 from reference.brute_ep import full_multiclass_ep, full_multiclass_predict
-from reference.laplace import softmax_laplace
+from reference.laplace import logistic_laplace, softmax_laplace
 from reference.textbook import full_binary_ep, full_binary_predict
 from support import (
     assert_gradient,
@@ -66,6 +67,42 @@ def test_binary_laplace_is_scikit_learns():
     # theirs averages the logistic curve by five error functions
     np.testing.assert_allclose(
         gp.predict_proba(NEW), theirs.predict_proba(NEW), atol=3e-4
+    )
+
+
+def test_the_three_predictives_are_those_of_explicit_matrices():
+    """E σ(f), σ(m/√(1 + πv/8)) and σ(m); the last has the same most probable class."""
+    X, y = toy(40, 2)
+    exact = logistic_laplace(k(X, X), 2 * y - 1, k(NEW, X), np.diag(k(NEW, NEW)))
+    m, v = exact.mean, exact.var
+    average = [
+        quad(lambda z, i=i: norm.pdf(z) * expit(m[i] + np.sqrt(v[i]) * z), -9, 9)[0]
+        for i in range(len(NEW))
+    ]
+    expected = {
+        "quadrature": np.array(average),
+        "probit": expit(m / np.sqrt(1 + np.pi * v / 8)),
+        "mode": expit(m),
+    }
+    for how, p in expected.items():
+        gp = full("laplace", predictive=how).fit(X, y)
+        assert gp.log_marginal_likelihood_ == pytest.approx(
+            exact.log_evidence, abs=1e-6
+        )
+        found = gp.predict_proba(NEW)[:, 1]
+        np.testing.assert_allclose(found, p, rtol=0, atol=1e-7)
+        assert np.array_equal(found > 0.5, expected["quadrature"] > 0.5)
+        assert np.abs(p - expected["quadrature"]).max() > 1e-3 or how == "quadrature"
+    assert np.abs(expected["probit"] - expected["quadrature"]).max() < 0.02
+
+
+def test_vi_predicts_by_the_same_formula():
+    X, y = toy(40, 2)
+    given = {"likelihood": "softmax", "inducing": None, "learn": (), "random_state": 0}
+    gp = classifier("vi", predictive="probit", **given).fit(X, y)
+    m, v = (a[:, 0] for a in gp.predict_latent(NEW))
+    np.testing.assert_allclose(
+        gp.predict_proba(NEW)[:, 1], expit(m / np.sqrt(1 + np.pi * v / 8)), atol=1e-12
     )
 
 
@@ -150,8 +187,12 @@ def test_softmax_laplace_couples_its_classes():
     ("C", "options"),
     [
         (2, {}),
+        (2, {"predictive": "probit"}),
+        (2, {"predictive": "mode"}),
         (3, {}),
         (3, {"dtype": "float32"}),
+        (2, {"method": "vi", "bound": "jaakkola"}),
+        (2, {"method": "vi", "likelihood": "softmax", "predictive": "probit"}),
         (2, {"method": "vi", "likelihood": "softmax"}),
     ],
     ids=str,
@@ -231,10 +272,21 @@ def test_what_laplace_does_not_use_is_refused():
     for options, words in (
         ({"noise": 0.5}, "noise=0.5 is not used by method='laplace'"),
         ({"batch_size": 5}, "needs all rows at once"),
+        ({"predictive": "exact"}, "'quadrature', 'probit', 'mode'"),
         ({"schedule": "inner-exact"}, "inner-exact"),
     ):
         with pytest.raises(BadOption, match=words):
             classifier("laplace", **options).fit(X, y)
+    for how in ("probit", "mode"):
+        with pytest.raises(BadOption, match="formula for two classes"):
+            classifier("laplace", predictive=how).fit(*toy(20, 3))
+        gp = classifier("laplace", predictive=how, max_epochs=1).fit(X, y)
+        with pytest.raises(BadOption, match="not the average over f"):
+            gp.predict_uncertainty(X)
+    with pytest.raises(BadOption, match="likelihood='softmax'"):
+        classifier("vi", predictive="probit").fit(X, y)
+    with pytest.raises(BadOption, match="'quadrature', 'probit'"):
+        classifier("vi", likelihood="softmax", predictive="mode").fit(X, y)
     with pytest.raises(BadOption, match="every row"):
         classifier("sep", inducing=None).fit(lambda: iter([(X, y)]))
 

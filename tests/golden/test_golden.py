@@ -23,7 +23,15 @@ from sklearn.datasets import load_diabetes, load_digits, load_wine
 
 from cavity import GPClassifier, GPRegressor
 from cavity.fitting.options import nest
-from cavity.methods import BCM, REP, VI, ConjugateGradients, PowerEP, SubsetOfData
+from cavity.methods import (
+    BCM,
+    REP,
+    VI,
+    ConjugateGradients,
+    Laplace,
+    PowerEP,
+    SubsetOfData,
+)
 
 FILE = Path(__file__).parent / "predictions.json"
 LEARN = ("kernel", "noise", "inducing")
@@ -55,6 +63,11 @@ CLASSIFIERS = {
     "ep-balanced": ("ep", {"class_weight": "balanced", "max_epochs": 2}),
     "ep-shared": ("ep", {"share": "both"}),
     "ep-full": ("ep", {"inducing": None, "max_epochs": 2}),
+    "ep-spectrum": ("ep", {"inducing": "spectrum"}),
+    "vi-jaakkola": (VI(bound="jaakkola"), {}),
+    "vi-taylor": (VI(bound="taylor"), {}),
+    "laplace-probit": (Laplace(predictive="probit"), {"max_epochs": 2}),
+    "vi-logistic-probit": (VI(likelihood="softmax", predictive="probit"), {}),
 }
 REGRESSORS = {
     **{
@@ -74,6 +87,7 @@ REGRESSORS = {
     },
     "bcm-random": (BCM(n_blocks=3, blocks="random"), {}),
     "sd-information": (SubsetOfData(selection="information"), {}),
+    "vi-spectrum": ("vi", {"inducing": "spectrum"}),
     "cg-loose": (ConjugateGradients(tol=1e-6), {}),
 }
 # slower than two seconds each

@@ -169,6 +169,10 @@ CASES = {
     "a checkpoint": (file(META | {"kind": "checkpoint"}), "not a cavity model but a "
                                                           "checkpoint"),
     "a sparse spectrum of 0.3": (changed("prior", "spectrum", to=True), "cavity<0.4"),
+    "frequencies of a kernel without a spectrum": (
+        changed("prior", "frequencies", to=True),
+        "is not stationary",
+    ),
     "an unknown kernel": (changed("arguments", "kernel", "kernel", to="os.system"), "kernel 'os.system' is unknown"),
     "a kernel of someone's": (changed("arguments", "kernel", to={"foreign": "Evil"}), "which a file does not store"),
     "a kernel with strange arguments": (

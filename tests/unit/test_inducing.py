@@ -5,7 +5,9 @@ import pytest
 
 from cavity.common.column_statistics import summarize
 from cavity.errors import BadInput, BadOption
-from cavity.tables.inducing_points import CHOOSERS, choose, draw_candidates
+from cavity.tables.inducing_points import CHOOSERS, choose, draw_candidates, greedy
+from reference.greedy import largest_conditional_variance
+from reference.kernels import rbf
 
 NAMED = list(CHOOSERS)
 
@@ -99,6 +101,24 @@ def test_a_small_class_gives_what_it_has():
     assert is_row_of(Z[1], X[3:4]).sum() == 1 and is_row_of(Z[2], X[[8, 11]]).sum() == 2
     for c in range(3):
         assert len(np.unique(Z[c], axis=0)) == 10
+
+
+def test_greedy_spreads():
+    """In every tight cluster one point, before any cluster gets a second."""
+    generator = np.random.default_rng(0)
+    centres = np.array([[0, 0], [10, 0], [0, 10], [10, 10], [5, 5.0]])
+    X = np.concatenate([c + 0.01 * generator.normal(size=(20, 2)) for c in centres])
+    Z = choose("greedy", pool(X, np.arange(100) % 3), 5, 1, rng())[0]
+    nearest = [int(np.abs(centres - z).sum(1).argmin()) for z in Z]
+    assert sorted(nearest) == [0, 1, 2, 3, 4]
+
+
+def test_greedy_takes_the_largest_conditional_variance():
+    candidates = pool(*table(60))
+    chosen = greedy(candidates, 12, rng())
+    k = lambda A, B: rbf(A, B, candidates.distance, 1.0)
+    expected = largest_conditional_variance(k, candidates.U, 12, chosen[0])
+    assert chosen.tolist() == expected
 
 
 def test_random_follows_the_weights():

@@ -332,7 +332,7 @@ def _report(
     value = float(model.log_marginal_likelihood_)
     evidence = None if math.isnan(value) else value
     task = f"regression, method {model.method}"
-    points = f"{model.inducing_points_.shape[-2]} inducing points"
+    points = f"{view_fit(model).model.Z.shape[-2]} inducing points"
     if classes:
         task = f"{len(classes)} classes"
         points += " per class"

@@ -5,7 +5,7 @@ and the functions of a namespace:
 
     array             a tensor or an array in this namespace
     largest           the largest number of the array's type
-    exp, log, log1p, sqrt, abs, tanh, maximum, minimum, clip, where
+    exp, log, log1p, sqrt, abs, cos, tanh, maximum, minimum, clip, where
                       as in NumPy; `exp_` and `minimum_` may overwrite their argument
     log_ndtr, log_sigmoid
                       log Φ(x) and log σ(x), accurate in both tails
@@ -266,6 +266,7 @@ NUMPY: Any = SimpleNamespace(
     log1p=np.log1p,
     sqrt=np.sqrt,
     abs=np.abs,
+    cos=np.cos,
     tanh=np.tanh,
     maximum=np.maximum,
     minimum=np.minimum,
@@ -314,6 +315,7 @@ GRAPH: Any = SimpleNamespace(
     log=_node("Log"),
     sqrt=_node("Sqrt"),
     abs=_node("Abs"),
+    cos=_node("Cos"),
     tanh=_node("Tanh"),
     where=_node("Where"),
     log1p=lambda x: (x + 1.0).log(),

@@ -44,6 +44,7 @@ TORCH = SimpleNamespace(
     log=torch.log,
     log1p=torch.log1p,
     abs=torch.abs,
+    cos=torch.cos,
     tanh=torch.tanh,
     where=torch.where,
     ceil=torch.ceil,

@@ -80,12 +80,14 @@ def make_prior(
     learn: frozenset[str],
     device: torch.device,
     dtype: torch.dtype,
+    kind: type[Prior] = Prior,
 ) -> Prior:
     """Make kernel, inducing inputs and noise into one module; the kernel is copied, and
     what the user froze in it stays frozen.
 
     Z is [C M D], or [1 M D] if latent functions share the points; noise is [C] or [1].
-    `learn` has names of "kernel", "noise" and "inducing".
+    `learn` has names of "kernel", "noise" and "inducing". `kind`: `Spectrum` if Z are
+    frequencies.
     """
     check_precision(columns, dtype)
     own = 1 if share_kernel else n_latent  # sets of hyper-parameters
@@ -98,7 +100,7 @@ def make_prior(
         noise = np.broadcast_to(noise, (own,))
     given = (Z, np.array(noise), columns.center, columns.spread)
     points, noises, center, spread = (torch.tensor(x) for x in given)
-    prior = Prior(kernel, points, noises, center, spread, n_latent, learn)
+    prior = kind(kernel, points, noises, center, spread, n_latent, learn)
     return prior.to(device, dtype)
 
 

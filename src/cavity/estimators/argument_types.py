@@ -40,11 +40,13 @@ RegressorMethod: TypeAlias = Union[
 ]
 Points: TypeAlias = Union[NDArray[Any], "torch.Tensor", Sequence[Sequence[float]]]
 ClassifierInducing: TypeAlias = Union[
-    Literal["auto", "random", "kmeans", "per-class"],
+    Literal["auto", "random", "kmeans", "per-class", "greedy", "spectrum"],
     Points,
     Sequence[Sequence[Sequence[float]]],
 ]
-RegressorInducing: TypeAlias = Union[Literal["auto", "random", "kmeans"], Points]
+RegressorInducing: TypeAlias = Union[
+    Literal["auto", "random", "kmeans", "greedy", "spectrum"], Points
+]
 ClassWeight: TypeAlias = Literal["balanced"] | Mapping[Any, float]
 
 

@@ -81,9 +81,12 @@ class GPClassifier(ClassifierMixin, Judges):
     n_inducing : int, float or "auto", default="auto"
         Number of inducing points per class; a float is a fraction of the rows. "auto"
         means 100 or, with `method="auto"`, as many as the work of the effort allows.
-    inducing : {"auto", "random", "kmeans", "per-class"}, array or None, default="auto"
-        Initial inducing points, or how to choose them. An array has shape (M, D) or
-        (C, M, D). If None, every distinct row is a fixed inducing point.
+    inducing : str, array or None, default="auto"
+        Initial inducing points, or how to choose them: "auto", "random", "kmeans",
+        "per-class" or "greedy". An array has shape (M, D) or (C, M, D). If None, every
+        distinct row is a fixed inducing point. With "spectrum", the model has
+        `n_inducing` cosines and sines instead, at fixed random frequencies of the
+        kernel's spectrum (RBF, Matérn).
     learning_rate : float or None, default=None
         Step size. If None, use 0.01 on full batches and 0.03 on mini-batches, decaying
         to a tenth of it. With `method="auto"`, mini-batches use 0.08, annealed.
@@ -153,6 +156,9 @@ class GPClassifier(ClassifierMixin, Judges):
         Kernel with learnt values.
     inducing_points_ : ndarray of shape (C, M, D)
         Inducing points, in the units of X.
+    frequencies_ : ndarray of shape (C, M/2, D)
+        Frequencies in radians per unit of a feature. Defined only for
+        `inducing="spectrum"`.
     noise_ : ndarray of shape (C,)
         Variance of the latent noise.
     epsilon_ : float
@@ -340,6 +346,11 @@ class GPClassifier(ClassifierMixin, Judges):
         self._loo_log_proba: Floats | None = None
         self._set_optional("epsilon_", model.outcome.epsilon)
         self.inducing_points_ = np.repeat(points, model.n_latent // len(points), axis=0)
+        frequencies = model.frequencies
+        if frequencies is not None:
+            times = model.n_latent // len(frequencies)
+            frequencies = np.repeat(frequencies, times, axis=0)
+        self._set_optional("frequencies_", frequencies)
         self.temperature_ = 1 / model.pool.weight
         self.calibration_ = result.calibration or "none"
         self.ensemble_weights_ = np.array([model.pool.weight, *model.pool.weights])

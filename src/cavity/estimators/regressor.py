@@ -65,9 +65,11 @@ class GPRegressor(RegressorMixin, GPEstimator):
         None, use `RBF` with one lengthscale per feature.
     n_inducing : int or float, default=100
         Number of inducing points; a float is a fraction of the rows.
-    inducing : {"auto", "random", "kmeans"}, array or None, default="auto"
-        Initial inducing points, of shape (M, D), or how to choose them. If None, every
-        distinct row is a fixed inducing point.
+    inducing : str, array or None, default="auto"
+        Initial inducing points, of shape (M, D), or how to choose them: "auto",
+        "random", "kmeans" or "greedy". If None, every distinct row is a fixed inducing
+        point. With "spectrum", for "vi" and "svi", the model has cosines and sines
+        instead, as in `GPClassifier`; the bound is the evidence of that model.
     normalize_y : bool, default=True
         Whether to shift and scale y to mean 0 and variance 1 for the fit. Predictions
         and attributes are in the units of y.
@@ -121,6 +123,9 @@ class GPRegressor(RegressorMixin, GPEstimator):
         Kernel with learnt values.
     inducing_points_ : ndarray of shape (M, D)
         Inducing points, in the units of X.
+    frequencies_ : ndarray of shape (M/2, D)
+        Frequencies in radians per unit of a feature. Defined only for
+        `inducing="spectrum"`.
     noise_ : float
         Variance of the noise, in the units of y².
     log_marginal_likelihood_ : float
@@ -215,6 +220,10 @@ class GPRegressor(RegressorMixin, GPEstimator):
     def _store(self, result: Result) -> None:
         super()._store(result)
         self.noise_ = target_noise(result.model) * result.units[1] ** 2
+        frequencies = result.model.frequencies
+        self._set_optional(
+            "frequencies_", None if frequencies is None else frequencies[0]
+        )
         points = result.model.inducing_points
         if len(points) == 1:
             self.inducing_points_ = points[0]

@@ -18,6 +18,7 @@ from cavity.engine.inference import Engine, State
 from cavity.engine.kernels import RBF, Kernel, Linear
 from cavity.engine.kernels.base import per_class
 from cavity.engine.kernels.prior import Prior
+from cavity.engine.kernels.spectrum import Spectrum
 from cavity.engine.likelihoods import Likelihood
 from cavity.engine.training.loop import Run
 from cavity.fitting.options import policy
@@ -64,6 +65,7 @@ def make_prior(
         learn=learn,
         device=config.device,
         dtype=config.dtype,
+        kind=Spectrum if config.spectral else Prior,
     )
     if prior.learn_inducing and policy.fixes_rare_levels(config):
         _hold_rare_cells(prior, begin.candidates)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cavity.common.types import Floats
+from cavity.engine.kernels.spectrum import draw_frequencies
 from cavity.fitting.options import policy
 from cavity.fitting.options.configuration import Config
 from cavity.tables import inducing_points
@@ -20,9 +21,13 @@ def choose_points(
     """Choose inducing inputs [C M D].
 
     With method="auto" neither signs of columns nor names of classes decide, and no
-    point is a row unless the user names a choice.
+    point is a row unless the user names a choice. With inducing="spectrum", Z are
+    frequencies times lengthscales.
     """
     how = config.inducing
+    if config.spectral:
+        D = candidates.X.shape[1]
+        return draw_frequencies(config.kernel, M, C, D, rng)
     if (
         not policy.places_points_between_rows(config)
         or not isinstance(how, str)

@@ -22,6 +22,7 @@ from cavity.fitting.options import policy
 from cavity.fitting.options.configuration import RegressorConfig
 from cavity.fitting.options.plan import FitPlan, TableSize
 from cavity.fitting.planning import announce_plan, with_seconds
+from cavity.fitting.points import choose_points
 from cavity.fitting.request import Request, check_ranks_agree
 from cavity.fitting.results import Result, common_result
 from cavity.fitting.row_subsets import choose_training_rows, points_of
@@ -210,9 +211,8 @@ def choose_inputs(
     config.check_size(table.n_rows)
     if origin == "rows" or config.inducing is None:
         return inducing_points.choose(None, start.candidates, 0, 1, rng)
-    return inducing_points.choose(
-        config.inducing, start.candidates, policy.count_points(config, size), 1, rng
-    )
+    M = policy.count_points(config, size)
+    return choose_points(config, start.candidates, M, 1, rng)
 
 
 def make_early_stopping(

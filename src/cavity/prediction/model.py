@@ -18,7 +18,7 @@ from cavity.common.lazy import Later
 from cavity.common.namespaces import NUMPY, Array, namespace
 from cavity.common.overrides import mirrors
 from cavity.common.types import Floats
-from cavity.engine.kernels.formulas import Formula
+from cavity.engine.kernels.formulas import Formula, SpectrumFormula
 from cavity.pool.pool import NO_POOL, Pool
 from cavity.prediction.latent import Form, Joint, Marginals, make_form
 
@@ -117,8 +117,26 @@ class FittedModel(_Arrays):
 
     @property
     def inducing_points(self) -> Floats:
-        """Inducing inputs, [C M D] or [1 M D]."""
+        """Inducing inputs, [C M D] or [1 M D]; [C 0 D] in the frequency domain."""
+        if self.spectral:
+            return as_array(self.Z)[:, :0]
         return as_array(self.Z)
+
+    @property
+    def spectral(self) -> bool:
+        """Whether inducing values are in the frequency domain."""
+        return isinstance(self.formula, SpectrumFormula)
+
+    @property
+    def frequencies(self) -> Floats | None:
+        """Frequencies of cosines and sines, [C M/2 D]; None for inducing points.
+
+        Their unit is radians per unit of a feature.
+        """
+        if not self.spectral:
+            return None
+        found = as_array(self.points) / as_array(self.spread)
+        return found[:, : self.Z.shape[-2] // 2]
 
     @property
     def noises(self) -> Floats:
@@ -182,9 +200,12 @@ class FittedModel(_Arrays):
     def among(self, X: Array) -> Array:
         """Return k(X, X), [C n n], with k(x, x) on its diagonal.
 
-        If linear functions fade, k(x, x) exceeds the formula's value at equal points by
-        noise.
+        In the frequency domain this is φ(X)ᵀφ(X). If linear functions fade, k(x, x)
+        exceeds the formula's value at equal points by noise.
         """
+        if self.spectral:
+            features = self.formula.cross(self.points, X)
+            return self.xp.swap(features) @ features
         k = self.formula.cross(self.formula.prepare(X[None]), X)
         noise = self.xp.maximum(self.formula.diag(X) - self.xp.einsum("cnn->cn", k), 0)
         return k + noise[:, None] * self.xp.like(np.eye(len(X)), k)
@@ -229,14 +250,13 @@ def record_model(
     import torch
 
     from cavity.common.torch_namespace import TORCH
-    from cavity.engine.kernels.base import formula_of
 
     on_gpu = torch.as_tensor(mean).is_cuda
-    kernel = prior.kernel
+    fixed = prior
     if on_gpu:  # predictions need no derivatives
-        kernel = copy.deepcopy(kernel).requires_grad_(False)
+        fixed = copy.deepcopy(prior).requires_grad_(False)
     with torch.no_grad():
-        formula = formula_of(kernel, TORCH if on_gpu else NUMPY)
+        formula = fixed.formula(TORCH if on_gpu else NUMPY)
 
     given = prior.state_dict(prefix="prior.")
     given |= {"prior_lower": prior_lower, "mean": mean, "lower": lower}

@@ -60,7 +60,7 @@ GIVEN_UP = ("exchange",)  # arguments of older files that were removed
 # values of arguments in older files, and today's
 REPLACED = {
     "effort": {"best": "balanced"},
-    "inducing": {"greedy": "auto", "kmeans++": "kmeans"},
+    "inducing": {"kmeans++": "kmeans"},
     "optimizer": dict.fromkeys(("newton", "gradient", "sag"), "auto"),
 }
 
@@ -103,7 +103,11 @@ def save(record: Record, path: str | Path) -> None:
         "version": __version__,
         "arguments": arguments,
         "names": None,
-        "prior": {"learn": prior.learnt, "kernels": count_kernels(prior.kernel)},
+        "prior": {
+            "learn": prior.learnt,
+            "kernels": count_kernels(prior.kernel),
+            "frequencies": result.model.spectral,
+        },
         "likelihood": packing.pack(result.model.likelihood, "likelihood"),
         "scalars": scalars,
         "preparation": None,

@@ -67,10 +67,13 @@ def restore_model(
     of_class = None
     if _is_known(contents.kernel):
         of_class = partial(_make_formula, contents.kernel, arrays)
+    formula = of_class() if of_class else _make_own_formula(modules)
+    if meta["prior"].get("frequencies"):
+        formula = _in_frequency_domain(formula)
     model = make_model(
         arrays,
         meta["prior"]["learn"],
-        of_class() if of_class else _make_own_formula(modules),
+        formula,
         contents.sizes["C"],
         outcome,
         modules=modules,
@@ -155,8 +158,11 @@ def _make_formula(
 def _check_factors(
     model: FittedModel, of_class: Callable[[int], Formula] | None
 ) -> None:
-    """Check the factor of k(Z, Z) of each latent function."""
+    """Check the factor of k(Z, Z) of each latent function; I for frequencies."""
     Z = NUMPY.double(model.Z)
+    if model.spectral:
+        check_factor(np.eye(Z.shape[-2])[None], model.prior_lower)
+        return
     covariances = []
     for c in range(len(model.prior_lower)):
         points = Z[min(c, len(Z) - 1)]
@@ -164,6 +170,15 @@ def _check_factors(
         k = formula.cross(formula.prepare(points[None]), points)
         covariances.append(k[min(c, len(k) - 1)])
     check_factor(np.stack(covariances), model.prior_lower)
+
+
+def _in_frequency_domain(formula: Formula) -> Formula:
+    """Return the formula of inducing values that are weights of cosines and sines."""
+    if isinstance(formula, formulas.StationaryFormula):
+        return formulas.SpectrumFormula(formula.scale)
+    if isinstance(formula, formulas.SpectrumFormula):
+        return formula
+    raise BadFile("the model has a sparse spectrum, but its kernel is not stationary.")
 
 
 def restore_rows(arrays: Arrays, tol: float, model: FittedModel) -> TrainingRows:
@@ -175,9 +190,7 @@ def restore_rows(arrays: Arrays, tol: float, model: FittedModel) -> TrainingRows
 
 
 def _make_own_formula(modules: Later[Modules]) -> Formula:
-    from cavity.engine.kernels.base import formula_of
-
-    return formula_of(modules.get().prior.kernel, NUMPY)
+    return modules.get().prior.formula(NUMPY)
 
 
 # ---------------------------------------------------------------- pool
@@ -288,6 +301,7 @@ def _restore_prior(
     from cavity.common.column_statistics import Columns
     from cavity.engine.kernels import Kernel
     from cavity.engine.kernels.prior import Prior
+    from cavity.engine.kernels.spectrum import Spectrum
 
     learn = frozenset(about["learn"])
     dtype = tensors["mean"].dtype
@@ -302,7 +316,8 @@ def _restore_prior(
     if "kernel" not in learn:
         kernel.requires_grad_(False)
     noise = tensors["prior.log_noise" if "noise" in learn else "prior.fixed_noise"]
-    prior = Prior(
+    kind = Spectrum if about.get("frequencies") else Prior
+    prior = kind(
         kernel,
         torch.ones_like(tensors["prior.inducing"]),
         torch.ones_like(noise),

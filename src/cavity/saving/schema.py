@@ -137,6 +137,7 @@ FACTS: dict[str, r.Check] = {
     "prior.learn": r.many(r.text),
     "prior.kernels": r.anything,
     "prior.spectrum?": r.flag,  # of version 0.3
+    "prior.frequencies?": r.flag,  # inducing inputs are those of cosines and sines
     "likelihood": r.mapping,
     "history": r.many(r.by_name(r.scalar, *RECORDED)),
     "warnings?": r.many(r.text),

@@ -24,8 +24,6 @@ OBJECTS = ("kernel", "method", "likelihood")
 # options of 0.3 that were removed, with their defaults
 GIVEN_UP = {
     "q_update": "natural",
-    "bound": "quadrature",
-    "predictive": "quadrature",
     "probit": False,
 }
 

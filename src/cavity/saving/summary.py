@@ -37,7 +37,7 @@ def summarise(arguments: dict[str, Any], result: Result) -> dict[str, Any]:
         "method": str(arguments["method"]),
         "kernel": repr(model.prior.kernel),
         "classes": [format_label(label) for label in classes],
-        "inducing_points": int(model.inducing_points.shape[-2]),
+        "inducing_points": int(model.Z.shape[-2]),
         "noise": _list_noise(result),
         "rows_inside": describe_rows_inside(arguments, result),
         "n_features": len(names),
@@ -72,6 +72,8 @@ def describe_rows_inside(arguments: dict[str, Any], result: Result) -> str:
         return "every training row, with its target"
     chosen = [arguments.get(name) for name in ("method", "inducing")]
     if all(isinstance(value, str) and value == "auto" for value in chosen):
+        return "none"
+    if result.model.spectral:
         return "none"
     if result.model.prior.learn_inducing:
         return (

@@ -1,4 +1,4 @@
-"""Choose the inducing inputs Z: random, k-means++, per class, or given.
+"""Choose the inducing inputs Z: random, k-means++, per class, greedy, or given.
 
 Every chooser returns rows of the data and works in units of each column's spread. It
 sees distinct rows with their summed weights, so its choice does not depend on the order
@@ -17,8 +17,10 @@ from cavity.common.types import Floats, Ints
 from cavity.errors import BadInput, BadOption
 
 # "auto" is "per-class" if there are several latent functions
-CHOOSERS = ("auto", "random", "kmeans", "per-class")
+CHOOSERS = ("auto", "random", "kmeans", "per-class", "greedy")
+SPECTRUM = "spectrum"  # no rows: frequencies, which the kernel draws
 CANDIDATES = 10_000  # rows that a chooser considers
+LEAST_VARIANCE = 1e-12  # of a row given others, relative to its prior variance
 NEIGHBOURS = 5  # nearest rows, towards one of which a point moves
 # By this share of the way. Not 1/2: mutual nearest neighbours would coincide.
 BETWEEN = (1 / 3, 2 / 3)
@@ -95,6 +97,8 @@ def choose(
         return per_class(candidates, M, C, rng)
     if how == "kmeans":
         rows = kmeans(candidates, M, rng)
+    elif how == "greedy":
+        rows = greedy(candidates, M, rng)
     else:
         rows = _draw(candidates.weight, M, rng)
     return np.repeat(X[None, rows], C, axis=0)
@@ -102,12 +106,17 @@ def choose(
 
 def check_choice(how: Any) -> None:
     """Refuse an unknown name for `inducing`."""
-    if isinstance(how, str) and how not in CHOOSERS:
-        known = ", ".join(map(repr, CHOOSERS))
+    if isinstance(how, str) and how not in (*CHOOSERS, SPECTRUM):
+        known = ", ".join(map(repr, (*CHOOSERS, SPECTRUM)))
         raise BadOption(
             f"inducing={how!r} is unknown; use {known}, None for every row, or an array "
             "(M, D) or (C, M, D)."
         )
+
+
+def is_spectrum(how: Any) -> bool:
+    """Return whether `inducing` asks for frequencies instead of points."""
+    return isinstance(how, str) and how == SPECTRUM
 
 
 def given(value: Any, C: int, D: int) -> Floats:
@@ -137,6 +146,32 @@ def kmeans(candidates: Candidates, M: int, rng: np.random.Generator) -> Ints:
         candidates.U, M, sample_weight=candidates.weight, random_state=seed
     )
     return np.asarray(index, dtype=np.int64)
+
+
+def greedy(candidates: Candidates, M: int, rng: np.random.Generator) -> Ints:
+    r"""Choose rows one by one, each of largest variance given the earlier ones.
+
+    This is pivoted Cholesky of k(U, U), an RBF at the median distance: [thesis 4.1.2]
+
+        l_m = (k(u, u_m) − Σ_{j<m} l_j l_j[u_m]) / √v[u_m]        v ← v − l_m²
+
+    with v = k(u, u) = 1 at first. The first row is drawn by weight.
+    """
+    U = candidates.U
+    v = np.ones(len(U))
+    L = np.zeros((M, len(U)))
+    rows = np.empty(M, dtype=np.int64)
+    rows[0] = _draw(candidates.weight, 1, rng)[0]
+    for m in range(M):
+        if m > 0:
+            rows[m] = np.argmax(v)
+        row = rows[m]
+        square = np.square(U - U[row]).sum(1) / candidates.distance**2
+        rest = np.exp(-0.5 * square) - L[:m, row] @ L[:m]
+        L[m] = rest / np.sqrt(max(v[row], LEAST_VARIANCE))
+        v = np.maximum(v - L[m] ** 2, 0.0)
+        v[rows[: m + 1]] = -1.0  # never chosen again
+    return rows
 
 
 def per_class(

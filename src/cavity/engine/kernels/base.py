@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import operator
 from collections.abc import Callable
@@ -11,14 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cavity.common.column_statistics import Columns
-from cavity.common.namespaces import Array
+from cavity.common.column_statistics import Columns, summarize
+from cavity.common.namespaces import NUMPY, Array
 from cavity.common.overrides import mirrors
 from cavity.common.params import Parameters
 from cavity.common.registry import Registry
 from cavity.common.torch_namespace import TORCH
+from cavity.common.types import Floats
 from cavity.engine.kernels.formulas import Formula, PairFormula
-from cavity.errors import BadOption
+from cavity.errors import BadInput, BadOption
 
 CALLS = ("full", "cross", "diag")
 
@@ -153,6 +155,74 @@ class Kernel(Parameters, nn.Module):
         """Return k(x, x) of rows [N D], [C N]."""
         return self.formula(TORCH).diag(X)
 
+    def sample(self, X: Any, n: int, random_state: Any = None) -> Floats:
+        """Draw functions from the prior at rows, f ~ N(0, k(X, X)).
+
+        The kernel of a fitted model, `kernel_`, has its learnt values. Otherwise
+        arguments that are None are estimated from X, and `Linear` is centred at its
+        rows. The cost is O(N³) for N rows, for one draw or many.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, D)
+            Rows.
+        n : int
+            Number of draws.
+        random_state : int, RandomState or None, default=None
+            Random seed.
+
+        Returns
+        -------
+        ndarray of shape (n, N) or (C, n, N)
+            Values of f; one set of draws per class if classes differ in parameters.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cavity.kernels import RBF
+        >>> X = np.linspace(0, 5, 50)[:, None]
+        >>> RBF(lengthscale=0.7).sample(X, 3, random_state=0).shape
+        (3, 50)
+        >>> RBF(lengthscale=[[0.3], [2.0]]).sample(X, 3, random_state=0).shape
+        (2, 3, 50)
+        """
+        from sklearn.utils import check_random_state
+
+        rows = np.asarray(X, dtype=np.float64)
+        if rows.ndim != 2 or not np.isfinite(rows).all():
+            raise BadInput(
+                f"X of shape {rows.shape} must be finite numbers of shape (N, D): for "
+                "a single column use X[:, None]."
+            )
+        kernel = self
+        if not self._is_bound():
+            kernel = copy.deepcopy(self)
+            columns = summarize(rows, np.ones(len(rows)), np.random.default_rng(0))
+            kernel.bind(self._count_sets(), columns)
+        formula = formula_of(kernel, NUMPY)
+        K = formula.cross(formula.prepare(rows[None]), rows)
+        # k(x, x) exceeds the diagonal of K if linear functions fade: the rest is noise
+        noise = formula.diag(rows) - K.diagonal(0, 1, 2)
+        K = K + np.maximum(noise, 0)[..., None] * np.eye(len(rows))
+        values, vectors = np.linalg.eigh(K)
+        root = vectors * np.sqrt(np.maximum(values, 0))[:, None]
+        shape = (len(K), n, len(rows))
+        z = check_random_state(random_state).standard_normal(shape)
+        f = z @ root.swapaxes(1, 2)
+        if len(f) == 1:
+            return np.asarray(f[0])
+        return np.asarray(f)
+
+    def _is_bound(self) -> bool:
+        """Return whether torch parameters exist, of this kernel or of a part."""
+        parts = (part for part in self.modules() if isinstance(part, Kernel))
+        return any(list(part.parameters(recurse=False)) for part in parts)
+
+    def _count_sets(self) -> int:
+        """Return for how many classes the arguments have values of their own."""
+        names = (*self.positive, *self.own)
+        return max((np.size(getattr(self, name)) for name in names), default=1)
+
     def relevance(self, columns: Columns) -> np.ndarray | None:
         """Return the weight of each column in units of its spread, [C D].
 
@@ -193,6 +263,9 @@ class _Pair(Kernel):
     def settle(self, classes: int) -> None:
         for kernel in self._parts():
             kernel.settle(classes)
+
+    def _count_sets(self) -> int:
+        return max((k._count_sets() for k in self._parts()), default=1)
 
     def formula(self, xp: Any) -> Formula:
         return PairFormula(

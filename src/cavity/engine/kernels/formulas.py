@@ -164,6 +164,36 @@ class StationaryFormula(NamedTuple):
         return ConstantFormula(self.scale.log_variance).diag(X)
 
 
+class SpectrumFormula(NamedTuple):
+    r"""Covariances of f with inducing values in the frequency domain.
+
+    The model is linear, f(x) = w·φ(x) with w ~ N(0, I).
+
+        φ_m(x) = √(2σ²/M) cos(ω_m·x − b_m)        ω_m = z_m/ℓ
+
+    The second half of z repeats the first. The first half has b = 0, a cosine, and the
+    second b = π/2, a sine, so |φ(x)|² = σ². As M grows, φ(x)·φ(x') approaches k(x, x')
+    if z is drawn from the spectral density of the kernel for ℓ = 1.
+    """
+
+    scale: Scale
+
+    def prepare(self, Z: Array) -> Array:
+        return Z * namespace(Z).exp(-self.scale.log_scale)[:, None]
+
+    def cross(self, points: Array, X: Array) -> Array:
+        xp = namespace(X)
+        half = points.shape[1] // 2
+        phase = xp.constant((0.0,) * half + (math.pi / 2,) * half, points)
+        U = to_units(X, self.scale.center, self.scale.unit)
+        angle = xp.products(points, U) - phase[:, None]
+        size = xp.exp(0.5 * self.scale.log_variance)[:, None, None] / math.sqrt(half)
+        return xp.cos(angle) * size
+
+    def diag(self, X: Array) -> Array:
+        return ConstantFormula(self.scale.log_variance).diag(X)
+
+
 class LinearFormula(NamedTuple):
     """σ² g(z) g(x) Σ_d (z_d − o_d)(x_d − o_d)/ℓ_d², where g = 1 if nothing fades.
 

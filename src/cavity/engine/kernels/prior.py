@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from cavity.common.linalg import Factor, column_sum, jittered_cholesky, whiten
+from cavity.engine.kernels.base import formula_of
+from cavity.engine.kernels.formulas import Formula
 
 
 class Projection(NamedTuple):
@@ -108,7 +110,14 @@ class Prior(nn.Module):
     def project(self, X: Tensor, jitter: Tensor) -> Projection:
         """Project rows: a = L⁻¹ k(Z, x),  r = k(x, x) + s − |a|². [METHOD 2]"""
         Z = self.Z
-        C = self.n_latent
         a, failed = whiten(self.kernel.full(Z), self.kernel.cross(Z, X), jitter)
+        return self._projection(a, X, failed)
+
+    def formula(self, xp: Any) -> Formula:
+        """Return the covariances of f with the inducing values, as numbers of `xp`."""
+        return formula_of(self.kernel, xp)
+
+    def _projection(self, a: Tensor, X: Tensor, failed: Tensor) -> Projection:
+        C = self.n_latent
         variance = self.kernel.diag(X) + self.noise[:, None]
         return Projection(a.expand(C, -1, -1), variance.expand(C, -1), failed)

@@ -76,6 +76,10 @@ class Scaled(Kernel):
         self.register_buffer("unit", torch.tensor(unit))
         self.register_buffer("center", torch.tensor(columns.center))
 
+    def _count_sets(self) -> int:
+        of_class = np.ndim(self.lengthscale) == 2
+        return max(super()._count_sets(), len(self.lengthscale) if of_class else 1)
+
     def settle(self, classes: int) -> None:
         lengthscale = TORCH.host(self.unit * self.log_scale.exp())
         self.lengthscale = np.repeat(lengthscale, classes // len(lengthscale), axis=0)

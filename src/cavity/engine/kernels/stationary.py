@@ -5,7 +5,8 @@ One lengthscale per column (ARD).
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -36,6 +37,10 @@ class Stationary(Scaled):
     >>> Cauchy(lengthscale=2.0)
     Cauchy(lengthscale=2.0, variance=1.0)
     """
+
+    # Frequencies for a lengthscale of 1 follow Student's t with these degrees of
+    # freedom. None: not known. Not inherited: a subclass may have another shape.
+    spectral_degrees: ClassVar[float | None] = None
 
     def usual(self, columns: Columns) -> float:
         return columns.distance
@@ -78,6 +83,7 @@ class RBF(Stationary):
         Prior variance of the latent functions, one for all or one per class.
     """
 
+    spectral_degrees = math.inf
     shape = staticmethod(formulas.rbf)
 
 
@@ -88,6 +94,7 @@ class Matern12(Stationary):
     Its parameters are those of `RBF`.
     """
 
+    spectral_degrees = 1.0
     shape = staticmethod(formulas.matern12)
 
 
@@ -98,6 +105,7 @@ class Matern32(Stationary):
     Its parameters are those of `RBF`.
     """
 
+    spectral_degrees = 3.0
     shape = staticmethod(formulas.matern32)
 
 
@@ -108,6 +116,7 @@ class Matern52(Stationary):
     Its parameters are those of `RBF`.
     """
 
+    spectral_degrees = 5.0
     shape = staticmethod(formulas.matern52)
 
 

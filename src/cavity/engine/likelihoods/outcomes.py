@@ -18,8 +18,8 @@ from cavity.engine.likelihoods.quadrature.information import (
 )
 from cavity.engine.likelihoods.quadrature.noisy_argmax import Largest, Softened
 from cavity.engine.likelihoods.quadrature.probabilities import (
+    LOGISTIC,
     log_largest,
-    log_logistic,
     log_probit,
     log_softmax,
     with_random_labels,
@@ -54,13 +54,19 @@ class DrawnBySoftmax(NamedTuple):
 
     n_classes: int
     epsilon: None = None
+    predictive: str = "quadrature"  # how σ(f) of two classes is averaged
 
     def log_probability(self, mean: Array, var: Array) -> Array:
         if self.n_classes == 2:
-            return log_logistic(mean, var)
+            return LOGISTIC[self.predictive](mean, var)
         return log_softmax(mean, var)
 
     def uncertainty(self, mean: Array, var: Array, noise: Array) -> EntropyParts:
+        if self.predictive != "quadrature":
+            raise BadOption(
+                f"predictive={self.predictive!r} is not the average over f, whose "
+                "entropy has two parts: use predictive='quadrature'."
+            )
         mean, var, noise = map(np.asarray, (mean, var, noise))
         if noise.any():
             raise BadOption(
@@ -109,8 +115,10 @@ OUTCOMES: dict[str, tuple[Any, bool, set[str]]] = {
     "RobustMax": (LargestWins, False, ROBUST),
     "RobustBinary": (LargestWins, True, ROBUST),
     "Softmax": (DrawnBySoftmax, False, set()),
-    "Logistic": (DrawnBySoftmax, True, set()),
-    "LogisticPoint": (DrawnBySoftmax, True, set()),
+    **dict.fromkeys(
+        ("Logistic", "LogisticPoint", "Jaakkola", "Taylor"),
+        (DrawnBySoftmax, True, {"predictive"}),
+    ),
 }
 
 
@@ -121,7 +129,14 @@ def make_outcome(
 
     None for other names, or for arguments that the class must check.
     """
-    numbers = [v for v in arguments.values() if v is not None]
+    predictive = arguments.get("predictive", "quadrature")
+    if predictive not in LOGISTIC:
+        return None
+    numbers = [
+        value
+        for name, value in arguments.items()
+        if value is not None and name != "predictive"
+    ]
     plain = all(isinstance(v, bool | int | float) and math.isfinite(v) for v in numbers)
     if not plain or arguments.get("n_classes") not in (None, n_classes):
         return None
@@ -134,10 +149,16 @@ def make_outcome(
     if name not in OUTCOMES:
         return None
     outcome, two, needed = OUTCOMES[name]
-    if two != (n_classes == 2) or given != needed:
+    # files from before the choice of a predictive lack it
+    if two != (n_classes == 2) or given | (needed - ROBUST) != needed:
         return None
     if needed is not ROBUST:
-        return None if state else outcome(n_classes)
+        if state:
+            return None
+        made = outcome(n_classes)
+        if needed:
+            made = made._replace(predictive=predictive)
+        return made
     start = arguments["epsilon"]
     learnt = "log_odds" in state
     if not 0 <= start < 1 or learnt != bool(arguments["learn"]):

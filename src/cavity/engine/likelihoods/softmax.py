@@ -12,10 +12,12 @@ from torch.nn.functional import logsigmoid
 from cavity.engine.likelihoods.base import LIKELIHOODS, Latents, Likelihood, Moments
 from cavity.engine.likelihoods.outcomes import DrawnBySoftmax, WithOutcome
 from cavity.engine.likelihoods.probit import signs
+from cavity.engine.likelihoods.quadrature.probabilities import LOGISTIC
 from cavity.engine.likelihoods.quadrature.softmax_integrals import (
     sigmoid_average,
     softmax_average,
 )
+from cavity.errors import BadOption
 
 
 class _Softened(WithOutcome, Likelihood):
@@ -57,10 +59,42 @@ class Logistic(_Softened):
     """Logistic curve σ(±f) of one latent function, for two classes.
 
     It is for variational inference. One site per row.
+
+    Parameters
+    ----------
+    predictive : {"quadrature", "probit", "mode"}, default="quadrature"
+        Probabilities: E σ(±f) by quadrature, σ(±m/√(1 + πv/8)), or σ(±m).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from cavity.likelihoods import Logistic
+    >>> mean, var = torch.tensor([[2.0]]), torch.tensor([[9.0]])
+    >>> for predictive in ("quadrature", "probit", "mode"):
+    ...     log_p = Logistic(predictive).log_probability(mean, var)
+    ...     print(round(float(log_p[0, 1].exp()), 3))
+    0.717
+    0.719
+    0.881
     """
 
     two_classes = True
     n_classes = 2
+
+    def __init__(self, predictive: str = "quadrature") -> None:
+        self.predictive = predictive
+
+    @property
+    def outcome(self) -> DrawnBySoftmax:
+        return DrawnBySoftmax(2, predictive=self.predictive)
+
+    def bind(self, n_classes: int) -> Likelihood:
+        if self.predictive not in LOGISTIC:
+            raise BadOption(
+                f"predictive={self.predictive!r} is unknown; use one of "
+                f"{', '.join(map(repr, LOGISTIC))}."
+            )
+        return super().bind(n_classes)
 
     def average(self, f: Latents, y: Tensor) -> Moments:
         sign = signs(y, f.mean)

@@ -1,5 +1,6 @@
-"""The methods of classification, one class each: EP and its variants, variational
-inference and Laplace's method. [METHOD 4, 9]
+"""The methods of classification, one class each. [METHOD 4, 9]
+
+They are EP and its variants, variational inference, and Laplace's method.
 """
 
 from __future__ import annotations
@@ -8,7 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from cavity.engine import methods as schemes
-from cavity.engine.likelihoods import Likelihood, LogisticPoint, RobustMax, Softmax
+from cavity.engine.likelihoods import (
+    Jaakkola,
+    Likelihood,
+    Logistic,
+    LogisticPoint,
+    RobustMax,
+    Softmax,
+    Taylor,
+)
+from cavity.engine.likelihoods.quadrature.probabilities import LOGISTIC
 from cavity.engine.methods import Scheme
 from cavity.errors import BadOption
 from cavity.fitting.options.method import (
@@ -17,24 +27,32 @@ from cavity.fitting.options.method import (
     LikelihoodMethod,
     Method,
     check_epsilon,
+    read_likelihood,
 )
 from cavity.fitting.options.value_checks import checked, number, one_of
 
 SITES = ("own", "tied")
+BOUNDS: dict[str, type[Logistic]] = {
+    "quadrature": Logistic,
+    "jaakkola": Jaakkola,
+    "taylor": Taylor,
+}
 
 
 @METHODS.register
 class Auto(LikelihoodMethod):
-    """What the library recommends: EP, or SEP where the sites of all rows would need
-    more than 2 GB, and for `partial_fit`.
+    """What the library recommends: EP, or SEP when memory is short.
 
-    The kernel is `RBF() + Linear(fades=True)` where there are at least two inducing
-    points per feature, and hyper-parameters are partially pooled across classes and
-    features (`share="prior"`), unless you choose otherwise.
+    SEP is used if the sites of all rows would need more than 2 GB, and by
+    `partial_fit`. Unless you choose otherwise, the kernel is
+    `RBF() + Linear(fades=True)` if there are at least two inducing points per feature,
+    and hyper-parameters are partially pooled across classes and features
+    (`share="prior"`).
     """
 
     name = "auto"
     recommended = grows = True
+    takes_spectrum = False
 
     def resolve(self, numbered: bool) -> Method:
         return EP() if numbered else SEP()
@@ -47,9 +65,9 @@ class EP(LikelihoodMethod):
 
     Parameters
     ----------
-    likelihood : None, str or cavity.likelihoods.Likelihood
-        None: one probit factor per rival class, in closed form. Otherwise a registered
-        name, or an instance.
+    likelihood : str, cavity.likelihoods.Likelihood or None, default=None
+        Name of a registered likelihood, or an instance. If None, use one probit factor
+        per rival class, in closed form.
     """
 
     name = "ep"
@@ -60,12 +78,13 @@ class EP(LikelihoodMethod):
 @METHODS.register
 @dataclass(eq=False, repr=False)
 class SEP(LikelihoodMethod):
-    """Stochastic EP: stores only sums of sites, so memory does not depend on the number
-    of rows. [METHOD 4]
+    """Stochastic EP: stores only sums of sites. [METHOD 4]
+
+    Memory does not depend on the number of rows.
 
     Parameters
     ----------
-    likelihood : None, str or cavity.likelihoods.Likelihood
+    likelihood : str, cavity.likelihoods.Likelihood or None, default=None
         As for `EP`.
     """
 
@@ -82,9 +101,10 @@ class PowerEP(LikelihoodMethod):
 
     Parameters
     ----------
-    power : float in (0, 1]
-        1 is EP; towards 0 it approaches variational inference with the same factors.
-    likelihood : None, str or cavity.likelihoods.Likelihood
+    power : float, default=0.5
+        Part to remove, in (0, 1]. 1 is EP; towards 0 it approaches variational
+        inference with the same factors.
+    likelihood : str, cavity.likelihoods.Likelihood or None, default=None
         As for `EP`.
     """
 
@@ -108,9 +128,8 @@ class PowerEP(LikelihoodMethod):
         if not likelihood.tempers and self.power != 1:
             raise BadOption(
                 f"{type(likelihood).__name__} has no fractional powers, which "
-                f"PowerEP(power={self.power!r}) needs: use "
-                "EP(likelihood=...), or a likelihood whose moments take exponents "
-                "(tempers = True)."
+                f"PowerEP(power={self.power!r}) needs: use EP(likelihood=...), or a "
+                "likelihood whose moments take exponents (tempers = True)."
             )
         return likelihood
 
@@ -118,17 +137,19 @@ class PowerEP(LikelihoodMethod):
 @METHODS.register
 @dataclass(eq=False, repr=False)
 class REP(LikelihoodMethod):
-    """Robust EP: a share of the labels is drawn at random, so single wrong labels
-    matter less. [METHOD 4]
+    """Robust EP: a share of the labels is drawn at random. [METHOD 4]
+
+    Single wrong labels matter less than in `EP`.
 
     Parameters
     ----------
-    epsilon : float in [0, 1)
-        Share of random labels. With "epsilon" in `learn` it is where training starts
-        (0.1 for the default value). 0: y is exactly the class with the largest latent
-        value.
-    sites : {"own", "tied"}
-        "tied" is robust SEP: memory does not depend on the number of rows.
+    epsilon : float, default=0.001
+        Share of random labels, in [0, 1). If 0, y is exactly the class with the largest
+        latent value. With "epsilon" in `learn`, training starts at this value, or at
+        0.1 if it is the default.
+    sites : {"own", "tied"}, default="own"
+        "own" stores the sites of each row. "tied" is robust SEP: memory does not depend
+        on the number of rows.
 
     Examples
     --------
@@ -163,6 +184,7 @@ class GFITC(LikelihoodMethod):
 
     name = "gfitc"
     needs_all_rows = True
+    takes_spectrum = False
     scheme = schemes.GFITC()
     full_batch_optimizer = "lbfgs"
 
@@ -170,16 +192,28 @@ class GFITC(LikelihoodMethod):
 @METHODS.register
 @dataclass(eq=False, repr=False)
 class VI(LikelihoodMethod):
-    """Variational inference: maximises a lower bound on the evidence by natural
-    gradients. [METHOD 9]
+    """Variational inference: maximises a lower bound on the evidence. [METHOD 9]
+
+    It takes natural-gradient steps.
 
     Parameters
     ----------
-    likelihood : None, "robust-max", "softmax", "probit" or
-    cavity.likelihoods.Likelihood
-        None: "robust-max".
-    epsilon : float in (0, 1)
-        Share of random labels of "robust-max".
+    likelihood : str, cavity.likelihoods.Likelihood or None, default=None
+        "robust-max", "softmax" or "probit", or an instance. If None, use "robust-max",
+        or "softmax" if `bound` is not "quadrature".
+    epsilon : float, default=0.001
+        Share of random labels of "robust-max", in (0, 1).
+    bound : {"quadrature", "jaakkola", "taylor"}, default="quadrature"
+        How the logarithm of the logistic curve is averaged, for two classes and
+        "softmax".
+
+        - "quadrature": by a one-dimensional integral.
+        - "jaakkola": by the lower bound of Jaakkola and Jordan.
+        - "taylor": by a second-order expansion, which is not a bound.
+    predictive : {"quadrature", "probit"}, default="quadrature"
+        How probabilities are averaged, for two classes and "softmax": "quadrature" by a
+        one-dimensional integral, "probit" by σ(m/√(1 + πv/8)), which is off by at most
+        0.02.
 
     Examples
     --------
@@ -192,53 +226,108 @@ class VI(LikelihoodMethod):
 
     likelihood: Any = None
     epsilon: float = DEFAULT_EPSILON
+    bound: str = field(default="quadrature", metadata=checked(one_of, BOUNDS))
+    predictive: str = field(
+        default="quadrature", metadata=checked(one_of, ("quadrature", "probit"))
+    )
 
     @property
     def scheme(self) -> Scheme:  # type: ignore[override]
-        return schemes.VI(starts_from_ep=self._robust)
+        if self.bound == "quadrature":
+            return schemes.VI(starts_from_ep=self._robust)
+        return schemes.VI(damping=1.0)  # one step reaches the best q of a parabola
+
+    @property
+    def _named(self) -> Any:
+        """The likelihood, with its default filled in."""
+        if self.likelihood is not None:
+            return self.likelihood
+        if self.bound == "quadrature":
+            return RobustMax.name
+        return Softmax.name
 
     @property
     def _robust(self) -> bool:
-        return self.likelihood in (None, RobustMax.name) or isinstance(
-            self.likelihood, RobustMax
-        )
+        return self._named == RobustMax.name or isinstance(self._named, RobustMax)
 
     def check(self) -> Self:
         epsilon = check_epsilon(self.epsilon, "VI")
         super().check()
-        if epsilon != DEFAULT_EPSILON and self.likelihood not in (None, RobustMax.name):
+        for name in ("bound", "predictive"):
+            value = getattr(self, name)
+            if value != "quadrature" and self._named != Softmax.name:
+                raise BadOption(
+                    f"{name}={value!r} belongs to the logistic likelihood: use "
+                    "likelihood='softmax', or leave it out."
+                )
+        if epsilon != DEFAULT_EPSILON and self._named != RobustMax.name:
             raise BadOption(
                 f"epsilon={self.epsilon!r} belongs to likelihood='robust-max': leave "
-                f"it out, or use that likelihood by name."
+                "it out, or use that likelihood by name."
             )
         if epsilon == 0 and self._robust:
             raise BadOption(
                 "epsilon=0 makes the variational bound −∞: a single label that q does "
-                "not explain for sure is enough. Use a "
-                "positive epsilon=, method='rep', or likelihood='softmax'."
+                "not explain for sure is enough. Use a positive epsilon=, "
+                "method='rep', or likelihood='softmax'."
             )
         return self
 
     def _read_likelihood(self) -> Likelihood:
-        named = self.likelihood in (None, RobustMax.name)
-        if named:
+        if self._named == RobustMax.name:
             return RobustMax(epsilon=self.epsilon)
-        return super()._read_likelihood()
+        return read_likelihood(self._named)
+
+    def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
+        for name in ("bound", "predictive"):
+            _check_two_classes(name, getattr(self, name), n_classes)
+        if self._named == Softmax.name and n_classes == 2:
+            return BOUNDS[self.bound](self.predictive)
+        return super().make_likelihood(n_classes, learn)
+
+    def check_training(
+        self, *, optimizer: str, schedule: str, damping: float | None
+    ) -> None:
+        super().check_training(optimizer=optimizer, schedule=schedule, damping=damping)
+        if self.bound == "taylor" and optimizer == "lbfgs":
+            raise BadOption(
+                "bound='taylor' moves its expansion with q and has no objective that "
+                "optimizer='lbfgs' could maximise: use optimizer='sign' or 'adam', or "
+                "bound='jaakkola'."
+            )
 
     def sampling_problem(self) -> str | None:
         if self._robust:
             return (
                 "the robust-max bound has several optima of q, so its value is not "
-                "unique for given hyper-parameters: use "
-                "method='ep' or 'rep', or likelihood='softmax'."
+                "unique for given hyper-parameters: use method='ep' or 'rep', or "
+                "likelihood='softmax'."
+            )
+        if self.bound == "taylor":
+            return (
+                "bound='taylor' moves its expansion with q and has no value that "
+                "belongs to given hyper-parameters: use bound='jaakkola'."
             )
         return super().sampling_problem()
 
 
 @METHODS.register
+@dataclass(eq=False, repr=False)
 class Laplace(Method):
-    """Laplace's method: expands the logistic (two classes) or the softmax (more,
-    coupled) around the mode. [METHOD 4]
+    """Laplace's method: expands the log likelihood around the mode. [METHOD 4]
+
+    The likelihood is the logistic curve for two classes, and the softmax, coupled, for
+    more.
+
+    Parameters
+    ----------
+    predictive : {"quadrature", "probit", "mode"}, default="quadrature"
+        How probabilities are averaged over f, for two classes.
+
+        - "quadrature": by a one-dimensional integral.
+        - "probit": by σ(m/√(1 + πv/8)), which is off by at most 0.02.
+        - "mode": not at all, σ(m) at the mode m. The most probable class is the same,
+          but probabilities ignore the uncertainty of f.
     """
 
     name = "laplace"
@@ -248,7 +337,19 @@ class Laplace(Method):
     scheme = schemes.Laplace()
     full_batch_optimizer = "lbfgs"
 
+    predictive: str = field(default="quadrature", metadata=checked(one_of, LOGISTIC))
+
     def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
+        _check_two_classes("predictive", self.predictive, n_classes)
         if n_classes == 2:
-            return LogisticPoint()
+            return LogisticPoint(self.predictive)
         return Softmax(n_classes)
+
+
+def _check_two_classes(name: str, value: str, n_classes: int) -> None:
+    """Refuse a formula of the logistic function for more than two classes."""
+    if value != "quadrature" and n_classes > 2:
+        raise BadOption(
+            f"{name}={value!r} is a formula for two classes, and y has {n_classes}: "
+            f"use {name}='quadrature'."
+        )

@@ -38,7 +38,7 @@ from cavity.fitting.options.value_checks import (
     taken,
     whole,
 )
-from cavity.tables.inducing_points import CANDIDATES, check_choice
+from cavity.tables.inducing_points import CANDIDATES, check_choice, is_spectrum
 
 LEARN = ("kernel", "noise", "inducing", "epsilon")
 OPTIMIZERS = ("auto", "adam", "sign", "lbfgs")
@@ -79,6 +79,11 @@ class Config:
     effort: str = "balanced"  # only classifiers have others
     share: str | None = None
     schedule: str = "inner-approx"
+
+    @property
+    def spectral(self) -> bool:
+        """Whether inducing values are in the frequency domain."""
+        return is_spectrum(self.inducing)
 
     @property
     def jitter_backs_off(self) -> bool:
@@ -234,7 +239,7 @@ def read_classifier(arguments: Mapping[str, Any]) -> ClassifierConfig:
                 "noise out, or use method='vi' with likelihood='softmax'."
             )
         learn -= {"noise"}
-    if given["inducing"] is None:
+    if given["inducing"] is None or is_spectrum(given["inducing"]):
         learn -= {"inducing"}
     noise = checks.read_noise(
         given["noise"] if method.latent_noise else 0.0, "noise" in learn
@@ -266,7 +271,7 @@ def read_regressor(arguments: Mapping[str, Any]) -> RegressorConfig:
             f"noise=0 leaves {method.argument} without a density for y: use a positive "
             f"noise=, or method='exact' or 'fitc'."
         )
-    if method.fixed_inducing or inducing is None:
+    if method.fixed_inducing or inducing is None or is_spectrum(inducing):
         learn -= {"inducing"}
     return RegressorConfig(**common, method=method, learn=learn, noise=noise)
 
@@ -278,6 +283,12 @@ def _read_common(
     if given["kernel"] is not None:
         check_kernel(given["kernel"])
     check_choice(given["inducing"])
+    if is_spectrum(given["inducing"]) and not method.takes_spectrum:
+        instead = "'vi' or 'svi'" if method.task == "regression" else "'ep' or 'vi'"
+        raise BadOption(
+            f"inducing='spectrum' has no inducing points, which {method.argument} "
+            f"needs: use method={instead}, or inducing='auto'."
+        )
     if given["resume"] and given["checkpoint"] is None:
         raise BadOption("resume=True needs checkpoint=, the file to continue from.")
     found = read_declared(kind, given)

@@ -51,6 +51,7 @@ class Method(Parameters):
     in_memory: ClassVar[bool] = False  # rows must be an array: no source
     keeps_rows: ClassVar[bool] = False  # predictions read the training rows
     latent_noise: ClassVar[bool] = True  # the latent functions have noise of their own
+    takes_spectrum: ClassVar[bool] = True  # works with inducing="spectrum"
     recommended: ClassVar[bool] = False  # the library chooses what the user leaves open
     predicts_residual: ClassVar[bool] = True  # predictive variances have the residual
     # The argument `inducing`, every distinct row ("rows"), an active set ("subset"), or

@@ -43,6 +43,8 @@ class RegressionMethod(Method):
         None  # criterion by which rows are selected one by one: one of SELECTIONS
     )
 
+    takes_spectrum = False
+
     @property
     def needs_noise(self) -> bool:
         """Whether noise must be positive: without it, y has no density."""
@@ -126,6 +128,7 @@ class SGPR(_Variational):
     """Titsias' collapsed lower bound, O(NM²)."""
 
     name = "vi"
+    takes_spectrum = True
     in_memory = False
     has_evidence = True
 
@@ -135,6 +138,7 @@ class SVGP(_Variational):
     """Stochastic variational inference: natural-gradient steps in mini-batches."""
 
     name = "svi"
+    takes_spectrum = True
     needs_all_rows = False
     in_memory = False
     full_batch_optimizer = "sign"

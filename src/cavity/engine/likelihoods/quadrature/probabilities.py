@@ -7,6 +7,9 @@ This module does not load torch.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import numpy as np
 
 from cavity.common.namespaces import GRAPH, NUMPY, Array, namespace
@@ -41,6 +44,27 @@ def log_logistic(mean: Array, var: Array) -> Array:
     xp = namespace(mean)
     log_p = softmax_integrals.log_sigmoid_probability(mean[:, 0], var[:, 0])
     return xp.log_softmax(xp.stack(log_p))
+
+
+def log_logistic_by_probit(mean: Array, var: Array) -> Array:
+    """Return log σ(∓m/√(1 + πv/8)); σ(∓m/...) is within 0.02 of E σ(∓f)."""
+    xp = namespace(mean)
+    z = mean / xp.sqrt(1 + math.pi / 8 * var)
+    return log_logistic_at_mean(z, var)
+
+
+def log_logistic_at_mean(mean: Array, var: Array) -> Array:
+    """Return log σ(∓m), the probabilities if f had no variance."""
+    xp = namespace(mean)
+    return xp.concat([xp.log_sigmoid(-mean), xp.log_sigmoid(mean)])
+
+
+# how σ(f) is averaged over f for two classes, by the name in options
+LOGISTIC: dict[str, Callable[[Array, Array], Array]] = {
+    "quadrature": log_logistic,
+    "probit": log_logistic_by_probit,
+    "mode": log_logistic_at_mean,
+}
 
 
 def log_softmax(mean: Array, var: Array) -> Array:
