@@ -73,6 +73,7 @@ if not TYPE_CHECKING:  # a type checker must not believe that every name exists
             return import_module("cavity.fitting.options.training").Training
         if name == "Preparation":
             return import_module("cavity.tables.columns.preparation").Preparation
+
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

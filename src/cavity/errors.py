@@ -81,4 +81,5 @@ def name_in_errors(name: object, kind: type[CavityError] = BadInput) -> Iterator
     except kind as error:
         if str(name) in str(error):
             raise
+
         raise kind(f"{name}: {error}") from error

@@ -14,5 +14,7 @@ def main() -> None:
     except ModuleNotFoundError as missing:
         if missing.name != "typer":
             raise
+
         sys.exit(str(missing_extra("typer", "cli")))
+
     app(prog_name="cavity")

@@ -80,6 +80,7 @@ def _command(
                 work = getattr(import_module(f"cavity.cli.{module}"), declared.__name__)
                 as_json = given.pop("as_json", False)
                 given["terminal"] = Terminal(as_json, given.pop("quiet", False))
+
             work(**given)
 
         own = inspect.signature(declared, eval_str=True)
@@ -115,6 +116,7 @@ def _is_table(path: Path) -> bool:
     suffix = path.suffix.lower()
     if suffix in ("", ".cavity") or not path.is_file():
         return False
+
     from cavity.tables.files.table_files import FILE_KINDS
 
     with path.open("rb") as file:

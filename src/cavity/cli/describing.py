@@ -56,10 +56,12 @@ def _list_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
         origin = f"seed {trained['seed']}, cavity {trained['cavity']}"
         text = f"{trained['data']}, {trained['rows']} rows, {origin}"
         lines.append(("trained on", text))
+
     if found["target"] is not None:
         target = found["target"]
         unlabelled = trained.get("unlabelled")
         if unlabelled:
             target += f" ({unlabelled} rows without a label were not used)"
         lines.append(("target", target))
+
     return lines

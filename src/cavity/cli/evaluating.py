@@ -59,6 +59,7 @@ def evaluate(
         result = _report_numbers(opened, found, terminal)
     else:
         result = _report_classes(opened, found, terminal)
+
     terminal.print_result(result | {"notes": found.notes})
 
 
@@ -78,8 +79,10 @@ def predict_rows(
             outcome: Any = model.predict_targets(part.X)
         else:
             outcome = (model.predict_log_proba(part.X),)
+
         group = part.y if part.group is None else part.group
         kept.add(*outcome, part.y, part.weight, group)
+
     if kept.total > most:
         terminal.note(f"scored a random sample of {most} of {kept.total} rows")
 
@@ -91,6 +94,7 @@ def predict_rows(
             f"intervals are based on {unit.max() + 1} groups of rows "
             f"(column {roles.group!r}), not on single rows"
         )
+
     return RowsToScore(tuple(columns), unit, kept.total, dict(notes))
 
 
@@ -144,6 +148,7 @@ def _list_classes(
             **{score: values[score][c] for score in EACH},
             "intervals": {score: ranges[score][c] for score in EACH},
         }
+
     return each
 
 
@@ -189,8 +194,10 @@ def _format_overall(result: dict[str, Any], own: bool) -> str:
             value = 1 - value
             ends = [1 - end for end in reversed(ends)]
             base = 1 - base
+
         cells = (_number(value, 4), _range(ends, 4), _number(base, 4))
         lines.append([name_score(name), *cells])
+
     return format_grid(lines)
 
 
@@ -202,6 +209,7 @@ def _format_classes(each: dict[str, Any]) -> str:
         order.sort(key=lambda c: each[c]["f1"] if each[c]["rows"] else math.inf)
         order = order[:MAX_CLASSES]
         title = f"worst {MAX_CLASSES} classes"
+
     lines = [[title, "rows", "predicted", *map(name_score, EACH)]]
     for name, short in zip(order, _shorten_names(order), strict=True):
         own = each[name]
@@ -210,12 +218,14 @@ def _format_classes(each: dict[str, Any]) -> str:
             ends = own["intervals"][score]
             line.append(f"{_number(own[score], 2)} {_range(ends, 2)}")
         lines.append(line)
+
     return "\n" + format_grid(lines, right=(1, 2))
 
 
 def _number(value: float, digits: int) -> str:
     if math.isfinite(value):
         return f"{value:.{digits}f}"
+
     return f"{'-':<{digits + 2}}"
 
 
@@ -223,6 +233,7 @@ def _range(ends: list[float], digits: int) -> str:
     if np.isfinite(ends).all():
         low, high = ends
         return f"[{low:.{digits}f}, {high:.{digits}f}]"
+
     return ""
 
 
@@ -254,6 +265,7 @@ class Comparison(NamedTuple):
         size, error = self.difference
         if not abs(size) > CLEAR * error:
             return None
+
         return int(size < 0)
 
 
@@ -293,6 +305,7 @@ def compare(
             "standard_error": score.difference.error,
             "better": None if better is None else paths[better],
         }
+
     terminal.print_result(result | {"verdict": verdict})
 
 
@@ -305,7 +318,9 @@ def _open_classifiers(paths: tuple[str, str], device: Text) -> list[Model]:
             raise BadFile(
                 f"{path} is a regressor, but this command needs a classifier."
             )
+
         models.append(opened)
+
     first, second = models
     odd = sorted(set(first.labels) ^ set(second.labels))
     if odd:
@@ -313,6 +328,7 @@ def _open_classifiers(paths: tuple[str, str], device: Text) -> list[Model]:
             f"only one of the models has the class {odd[0]!r}: compare models with the "
             f"same classes."
         )
+
     return models
 
 
@@ -344,6 +360,7 @@ def describe_difference(score: Comparison, names: tuple[str, str], cases: str) -
             f"The difference in log loss, {size:.4f} ± {error:.4f}, may be noise: "
             f"{cases} cannot tell which model is better."
         )
+
     errors = size / max(error, 1e-300)
     return (
         f"{names[score.better]} is better: its log loss is {size:.4f} ± {error:.4f} "
@@ -368,8 +385,10 @@ def _format_comparison(
             first = 1 - first
             second = 1 - second
             size = -size
+
         difference = f"{size:+z.4f} ± {error:.4f}"
         lines.append(
             [name_score(name), f"{first:.4f}", f"{second:.4f}", difference, verdict]
         )
+
     return format_grid(lines)

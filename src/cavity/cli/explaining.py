@@ -41,11 +41,13 @@ def explain(
             f"{background or data} has only one row, but cells are compared with "
             f"other rows: give a table of them with --background."
         )
+
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = opened.classifier.explain_rows(
             chosen.X, others.X, n_background=BACKGROUND
         )
+
     if background is not None:  # else reading the rows has reported it
         for said in dict.fromkeys(str(warning.message) for warning in caught):
             terminal.note(said)
@@ -73,6 +75,7 @@ def _describe_row(found: Contributions, i: int, number: int) -> dict[str, Any]:
         best = int(found.prediction[i].argmax())
         row["label"] = format_label(found.classes[best])
         row["probability"] = float(np.exp(found.prediction[i, best]))
+
     moves = found.of_prediction()[i].tolist()
     row["contributions"] = dict(zip(found.names, moves, strict=True))
     row["cells"] = dict(zip(found.names, found.values[i].tolist(), strict=True))
@@ -84,6 +87,7 @@ def _format_row(row: dict[str, Any]) -> str:
         head = f"{row['mean']:.4g}"
     else:
         head = f"{row['label']} ({row['probability']:.3f})"
+
     moved = row["contributions"]
     lines = [f"row {row['row']}: {head}"]
     for name in sorted(moved, key=lambda name: -abs(moved[name]))[:SHOWN]:

@@ -17,9 +17,11 @@ def export(
 ) -> None:
     if onnx is None:
         raise BadOption("--onnx is missing: name the file to write, --onnx FILE.")
+
     check_out(onnx, model, flag="--onnx", example="model.onnx")
     if PurePath(onnx).suffix.lower() != ".onnx":
         raise BadOption(f"--onnx {onnx}: the name must end in .onnx.")
+
     from cavity.export import onnx as write_onnx
 
     opened = Model.open(model)
@@ -39,5 +41,6 @@ def export(
         inputs = f"inputs {list_names(list(map(repr, columns)))}, each (n, 1)"
         if any(isinstance(column, Date) for column in prepare.columns_):
             terminal.note("the graph takes dates as numbers of days since 1970-01-01")
+
     terminal.say(f"Wrote {onnx}: {inputs}, outputs {outputs}")
     terminal.print_result({"out": onnx, "columns": columns})

@@ -97,6 +97,7 @@ def inspect_table(
             kinds={settings.target: kind, **settings.columns},
             strict=settings.strict,
         ).fit_batches(count_rows())
+
     terminal.say(
         f"{data}: {count} rows, {len(file.names)} columns, target {settings.target!r}"
     )
@@ -111,6 +112,7 @@ def inspect_table(
             "the target has many values, so this is a regression; if its whole numbers "
             f"are classes, {advise_classes(settings.target)}"
         )
+
     if target.missing:
         terminal.note(f"{target.missing} rows without a label are not used")
         count -= target.missing
@@ -130,12 +132,14 @@ def read_rows(
     absent = next((name for name in rows.columns if name not in file.names), None)
     if absent is not None:
         raise BadInput(f"{file.path} has no column {absent!r}.")
+
     parts = [
         rows.read(chunk)
         for chunk in terminal.show_progress(file.chunks(rows.columns), "rows")
     ]
     if not any(len(part.y) for part in parts):
         raise BadInput(f"{file.path} has no rows.")
+
     joined: Any = (
         None if column[0] is None else np.concatenate(column)
         for column in zip(*parts, strict=True)
@@ -152,6 +156,7 @@ def make_model(settings: Settings, terminal: Terminal, regression: bool) -> Any:
         if not regression:
             remedy += ", or add --regression"
         raise BadOption(f"{other} is not an argument of {kind.__name__}: {remedy}.")
+
     model = kind(**nest(**settings.arguments), verbose=int(terminal.shows_bars))
     check_arguments(model)
     return model
@@ -168,6 +173,7 @@ def run(data: str | Path, settings: Settings, terminal: Terminal) -> None:
             raise BadOption(
                 f"--checkpoint {checkpoint} is also --out: choose another name."
             )
+
     # wrong options are refused before the table is read
     model = make_model(settings, terminal, settings.regression)
     cpu = str(model.device).startswith("cpu")
@@ -181,6 +187,7 @@ def run(data: str | Path, settings: Settings, terminal: Terminal) -> None:
                 if "method" not in settings.arguments:
                     method = choose_regression_method(table.rows, table.fits_memory)
                     model.set_params(method=method)
+
             _train(model, table, settings, terminal, interrupts)
     finally:
         distributed.leave()
@@ -216,7 +223,9 @@ def _train(
                     "interrupted before a first model existed; nothing was saved.",
                     stopped,
                 ) from None
+
             skip_importance(model)
+
     said = {str(w.message) for w in caught if issubclass(w.category, SHOWN)}
     target = table.prepare.target_
     model.notes_ = {
@@ -258,6 +267,7 @@ def _fit(
     prepare = table.prepare
     if settings.group is not None and table.is_regression:
         raise BadOption(NO_GROUPS)
+
     terminal.say(
         f"Training on {len(prepare.names)} features (Ctrl-C stops and saves the "
         f"current model)"
@@ -268,6 +278,7 @@ def _fit(
     with name_in_errors(table.file.path), silent:
         if table.fits_memory:
             return _fit_in_memory(model, table, settings, more, terminal)
+
         _fit_in_pieces(model, table, settings, more)
         return {}
 
@@ -288,11 +299,13 @@ def _fit_in_memory(
             f"each of the {len(classes)} whole numbers of the target is a class; "
             f"--regression predicts the number"
         )
+
     if group is not None:
         more["groups"] = group
     model.fit(Prepared(X, table.prepare), y, sample_weight=weight, **more)
     if table.is_regression:
         return {}
+
     few = {
         format_label(label): int(n)
         for label, n in zip(classes, rows, strict=True)
@@ -311,6 +324,7 @@ def _fit_in_pieces(
             "read in pieces: give a separate table, "
             'validation = "FILE" in the file of --config.'
         )
+
     rows = TableRows(table.file, table.prepare, settings.weight, settings.group)
     with explain_errors(table.file.path, (OSError, import_pyarrow().ArrowException)):
         model.fit(rows, **more)
@@ -348,6 +362,7 @@ def _report(
         terminal.say(str(estimate))
         figures = estimate._asdict()
         figures.pop("scores", None)
+
     logistic = notes.get("logistic_log_loss")
     if isinstance(estimate, Estimate) and logistic is not None:
         simpler = ""
@@ -356,6 +371,7 @@ def _report(
         terminal.say(
             f"Logistic regression has a log loss of {format_loss(logistic)}{simpler}."
         )
+
     terminal.say(f"Saved {settings.out} ({max(1, round(size / 1000))} kB)")
     terminal.print_result(
         {
@@ -383,10 +399,12 @@ def _find_class_warnings(
             f"classes with fewer than {FEW_ROWS} rows, which a model can hardly learn: "
             f"{names}"
         )
+
     if isinstance(estimate, Estimate) and estimate.never_predicted:
         labels = [format_label(model.classes_[c]) for c in estimate.never_predicted]
         found.append(
             f"classes that are never predicted for rows of the training table: "
             f"{list_names(list(map(repr, labels)))}"
         )
+
     return found

@@ -83,12 +83,14 @@ class Reservoir:
                 c[chosen] if isinstance(c, np.ndarray) else c.take(chosen)
                 for c in columns
             ]
+
         return tuple(columns)
 
 
 def _join(parts: tuple[Any, ...]) -> Any:
     if isinstance(parts[0], np.ndarray):
         return np.concatenate(parts)
+
     return import_pyarrow().concat_tables(parts)
 
 
@@ -111,6 +113,7 @@ def find_roles(
             "the model does not store the name of its target column: give it with "
             "--target."
         )
+
     check_column(file, target, "labels: name it with --target")
     check_column(file, weight, "weights (--weight)")
     check_column(file, group, "groups (--group)")
@@ -152,13 +155,16 @@ def read_model_rows(
             if group is not None:
                 g = read_group(chunk, group)[places]
             yield RowsOfChunk(chunk, places, X, y[places], w[places], g)
+
     if not total:
         lacking = ""
         if unlabelled:
             lacking = " with a label"
         elif weight:
             lacking = " with a positive weight"
+
         raise BadInput(f"{file.path} has no rows{lacking}.")
+
     report_notes(notes, terminal, file, unlabelled)
 
 
@@ -195,9 +201,11 @@ def select_rows(
         found += here
         if len(found) == len(numbers):
             break
+
     absent = [n for n in numbers if n not in found]
     if not found or (must and absent):
         raise BadInput(f"{file.path} has no row {absent[0]}.")
+
     rows = _as_rows(model, prepare, _join(tuple(parts)))
     return Sample(rows, None, np.array(found), len(found))
 
@@ -205,6 +213,7 @@ def select_rows(
 def _as_rows(model: Model, prepare: Any, cells: Any) -> Any:
     if hasattr(model.classifier, "preparation_"):
         return cells
+
     return Prepared(prepare.encode(cells))
 
 
@@ -223,6 +232,7 @@ def _read_truth(model: Model, chunk: Chunk, target: str) -> tuple[Any, Any]:
     for row, label in enumerate(convert_labels(cells, target).to_pylist()):
         if label is None:
             continue
+
         place = places.get(label, places.get(_normalise_label(label)))
         if place is None:
             known = list_names(list(map(repr, names)))
@@ -230,7 +240,9 @@ def _read_truth(model: Model, chunk: Chunk, target: str) -> tuple[Any, Any]:
                 f"row {chunk.first + row + 1} of {chunk.where} has the label "
                 f"{label!r:.60}, which is not a class of the model ({known})."
             )
+
         y[row] = place
+
     return y, y >= 0
 
 
@@ -238,4 +250,5 @@ def _normalise_label(label: str) -> str:
     """Give equal labels one spelling: 2.0 and 2, True and true."""
     if label.lower() in ("true", "false"):
         return label.lower()
+
     return re.sub(r"\A([+-]?\d+)\.0*\Z", r"\1", label)

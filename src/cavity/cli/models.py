@@ -68,12 +68,14 @@ class Predictor:
         if self.has_names:
             check_columns(self.prepare, file.names, file.path)
             return self.prepare
+
         names = [name for name in file.names if name != target]
         if len(names) != self.features.n:
             raise BadInput(
                 f"{file.path} has {len(names)} columns, but the model has "
                 f"{self.features.n} without names: give the same columns in order."
             )
+
         return leave_unchanged(names)
 
     def predict(self, X: Any, extras: Extras) -> dict[str, Any]:
@@ -90,10 +92,12 @@ class Predictor:
             found = {"probabilities": np.exp(self.predict_log_proba(X))}
             if extras.uncertainty:
                 found |= Uncertainty(*self._predict(X, predict_uncertainty))._asdict()
+
         if extras.novelty:
             novelty = find_novelty(self.result.novelty)
             predict = partial(predict_novelty, novelty=novelty)
             (found["novelty"],) = self._predict(X, predict)
+
         return found
 
     def predict_log_proba(self, X: Any) -> Any:

@@ -42,11 +42,13 @@ def check_out(
         )
     if not os.access(path.parent, os.W_OK):
         raise BadInput(f"{flag} {path}: the folder is not writable.")
+
     wanted = PurePath(example).suffix.lower()
     found = path.suffix.lower()
     for name in inputs:
         if name is None:
             continue
+
         given = Path(name)
         inside = given.resolve() in path.resolve().parents
         if path.exists() and given.exists() and (inside or path.samefile(given)):
@@ -58,6 +60,7 @@ def check_out(
                 f"{flag} {path} would become a part of the table {given}: choose "
                 f"another folder."
             )
+
     others = {*NOT_TABLES, *FILE_KINDS} - {wanted}
     if wanted not in FILE_KINDS and found in others:
         raise BadOption(f"{flag} {path}: the name must end in {wanted}.")

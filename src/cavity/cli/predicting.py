@@ -38,6 +38,7 @@ def predict(
         raise BadOption(
             "--json also prints to stdout: write the predictions to a file with --out."
         )
+
     extras = Extras(**more)
     keep = keep or []
     predictor = Predictor(read_result(model, device))
@@ -47,11 +48,13 @@ def predict(
             "--uncertainty applies to classifiers only; for a regressor, see the "
             "column std."
         )
+
     prepare = predictor.choose_preparation(file, None)
     absent = next((name for name in keep if name not in file.names), None)
     if absent is not None:
         hint = suggest_column(absent, file.names)
         raise BadInput(f"--keep {absent!r}: {file.path} lacks it; {hint}")
+
     notes = Counter[str]()
     rows = 0
     arrow = import_pyarrow()
@@ -68,7 +71,9 @@ def predict(
                 while name in kept:
                     name = f"predicted {name}"
                 kept[name] = from_array(values)
+
             yield arrow.table(kept)
+
         if not rows:
             raise BadInput(f"{file.path} has no rows.")
 
@@ -86,6 +91,7 @@ def _name_columns(predictor: Predictor, found: dict[str, Any]) -> dict[str, Any]
     classes = predictor.classes
     if P is None or classes is None:
         return found
+
     each = {f"p_{name}": P[:, i] for i, name in enumerate(predictor.labels)}
     return {"label": classes[P.argmax(1)], **each, **found}
 
@@ -123,6 +129,7 @@ def write_tables(out: str | None, tables: Iterator[Any]) -> None:
     }
     if suffix not in writers:
         raise BadOption(f"--out {out}: the name must end in .csv or .parquet.")
+
     module, name = writers[suffix]  # only one is imported: Parquet loads slowly
     make_writer = getattr(import_pyarrow(module), name)
     try:

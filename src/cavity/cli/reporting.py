@@ -42,12 +42,14 @@ def report(
                 f"the report does not use the weights in column {weight!r}; "
                 f"`cavity evaluate` does"
             )
+
     with warnings.catch_warnings():
         if data is not None:
             warnings.simplefilter("ignore")  # reading the rows has reported it
         about = {"row_numbers": found.numbers, "training_rows": seen, "note": note}
         title = f"Report on {Path(model).name}"
         write_report(opened.classifier, out, found.X, found.y, title=title, **about)
+
     shown = min(rows, found.total)
     if shown < found.total:
         sample = f"a random sample of {shown} of {found.total} rows"
@@ -65,4 +67,5 @@ def note_training_rows(model: Model, data: str | Path, terminal: Terminal) -> bo
             "these are the rows that the model was trained on, so its scores are too "
             "good"
         )
+
     return seen

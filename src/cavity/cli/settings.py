@@ -79,6 +79,7 @@ def _check(values: dict[str, Any]) -> None:
             "--target is missing: give the flag, or set target = ... in the file of "
             "--config."
         )
+
     names = ("target", "out", "weight", "group", "validation")
     texts = [(name, values.get(name)) for name in names]
     texts += [("ignore", column) for column in values["ignore"]]
@@ -90,6 +91,7 @@ def _check(values: dict[str, Any]) -> None:
         raise BadOption(
             f"seed = {seed!r} must be a whole number from 0 to {2**32 - 1}."
         )
+
     for switch in ("strict", "regression"):
         if not isinstance(values[switch], bool):
             raise BadOption(f"{switch} = {values[switch]!r} must be true or false.")
@@ -98,6 +100,7 @@ def _check(values: dict[str, Any]) -> None:
             raise BadOption(f"{role} = {target!r} is the target: name another column.")
     if values["regression"] and values.get("group") is not None:
         raise BadOption(NO_GROUPS)
+
     columns = values["columns"]
     if not isinstance(columns, dict) or not all(
         isinstance(kind, str) for kind in columns.values()
@@ -114,6 +117,7 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise BadOption(f"{path} cannot be read: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadOption(f"{path} is not TOML: {error}.") from error
+
     from cavity.estimators import GPClassifier, GPRegressor
 
     arguments = [*list_arguments(GPClassifier), *list_arguments(GPRegressor)]
@@ -127,9 +131,12 @@ def _read_file(path: Path) -> dict[str, Any]:
             if near:
                 hint = f"did you mean {near}?"
             raise BadOption(f"{path}: unknown key {key!r}; {hint}")
+
         values[name] = value
+
     if not isinstance(values.get("ignore", []), list):
         raise BadOption(f'{path}: ignore must be a list of columns, ["a", "b"].')
+
     return values
 
 
@@ -140,6 +147,7 @@ def list_arguments(kind: Any) -> list[str]:
     names = list(flatten(kind().get_params(deep=False)))
     if kind.__name__ == "GPClassifier":
         return names
+
     return [name for name in names if name not in OF_CLASSIFIER]
 
 
@@ -152,11 +160,13 @@ def _convert(name: str, value: Any, task: str) -> Any:
         return make_method(value, task)
     if name == "batch_size" and value in ("full", "none"):
         return None
+
     is_number = name in ("batch_size", "n_inducing")
     if is_number and isinstance(value, str) and value != "auto":
         return _parse_number(name, value)
     if name == "learn" and isinstance(value, list):
         return tuple(value)
+
     return value
 
 
@@ -164,6 +174,7 @@ def _parse_number(name: str, text: str) -> int | float:
     try:
         if text.strip().isdecimal():
             return int(text)
+
         return float(text)
     except ValueError:
         flag = name.replace("_", "-")
@@ -180,4 +191,5 @@ def make_method(value: dict[str, Any], task: str = "classification") -> Any:
     if not isinstance(name, str) or name not in known:
         names = ", ".join(map(repr, known))
         raise BadOption(f"method = {value!r} needs a name: use one of {names}.")
+
     return known[name]().set_params(**options)

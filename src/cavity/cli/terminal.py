@@ -84,6 +84,7 @@ class Interrupts:
                 typer.echo(self.announcement, err=True)
         if not self._holds:
             raise stop
+
         self.stopped = exit_code(stop)
 
 
@@ -120,6 +121,7 @@ class Terminal:
         if not self.shows_bars:
             yield from chunks
             return
+
         from tqdm.auto import tqdm
 
         with tqdm(desc=what, unit=" rows", unit_scale=True, leave=False) as bar:
@@ -134,10 +136,12 @@ def _to_json(value: Any) -> Any:
         return {k: _to_json(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_to_json(v) for v in value]
+
     if hasattr(value, "item"):  # a scalar of NumPy
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return None
+
     return value
 
 
@@ -170,6 +174,7 @@ def handle_errors(command: Callable[..., Any]) -> Callable[..., Any]:
         except RuntimeError as error:
             if "out of memory" not in str(error):
                 raise
+
             raise fail(
                 f"out of memory: reduce --n-inducing or use --device cpu "
                 f"({error!s:.100})."

@@ -118,6 +118,7 @@ def from_moments(
     found = _measure(center, spread, (X - center) / spread, weight, rng)
     if not constant.any() or constant.all():
         return found
+
     # constant columns share the lengthscale of another: a model is then the same with
     # and without them
     group = np.maximum(np.cumsum(~constant) - 1, 0)
@@ -162,6 +163,7 @@ def _sample(
 ) -> tuple[Floats, Floats]:
     if len(X) <= MEDIAN_ROWS:
         return X, weight
+
     chosen = rng.choice(len(X), MEDIAN_ROWS, replace=False, p=weight / weight.sum())
     return X[chosen], np.ones(MEDIAN_ROWS)
 
@@ -213,6 +215,7 @@ def order_columns(X: Floats, sign: Floats | float = 1.0) -> Ints:
         r = (np.take(X[rows] * sign, varying, 1) - low[varying]) / (high - low)[varying]
         s = (r + r**2).sum(1)
         keys = [np.nan_to_num(r.T @ s**power / len(s)).round(9) for power in (2, 1)]
+
     return np.asarray(varying[np.lexsort(keys)])
 
 
@@ -234,6 +237,7 @@ def find_signs(X: Floats) -> Floats:
         pieces = (X[i : i + PIECE] for i in range(0, len(X), PIECE))
         mean = sum((piece - low).sum(0) for piece in pieces) / len(X)
         share = mean / np.where(low < high, high - low, np.nan)
+
     above = np.nan_to_num(share - 0.5).round(9) > 0
     return np.where(above, -1.0, 1.0)
 
@@ -250,6 +254,7 @@ def median_distance(U: Floats, weight: Floats, rng: np.random.Generator) -> floa
     distance = np.sqrt(d2[pair])
     if not len(distance):
         return 1.0
+
     middle = (len(distance) - 1) // 2
     if weight.min() == weight.max():
         median = np.partition(distance, middle)[middle]
@@ -257,6 +262,7 @@ def median_distance(U: Floats, weight: Floats, rng: np.random.Generator) -> floa
         order = np.argsort(distance)
         cumulative = np.cumsum(np.outer(weight, weight)[pair][order])
         median = distance[order][np.searchsorted(cumulative, 0.5 * cumulative[-1])]
+
     return float(median) if median > 0 else 1.0
 
 
@@ -288,6 +294,7 @@ def hash_rows(X: Floats, first: int = 0) -> Words:
         piece = np.ascontiguousarray(X[i : i + PIECE], dtype=np.float64) + 0.0
         mixed = fold_bits(piece.view(np.uint64)) * odd
         words[i : i + PIECE] = mixed.sum(1, dtype=np.uint64)
+
     return words
 
 

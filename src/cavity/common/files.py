@@ -47,6 +47,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
         if is_uri(path):
             remedy = "only rows may be in a store: write a file, and copy it there"
             raise OSError(None, remedy)
+
         yield from _replace_file(Path(os.path.realpath(path)))
     except CavityError:
         raise
@@ -56,6 +57,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
             raise BadFile(
                 f"{path}: the folder {str(folder)!r} does not exist: make it first."
             ) from error
+
         raise BadFile(
             f"{path} could not be written ({error.strerror or error}); the old file is "
             "intact: free disk space or use another path."
@@ -77,6 +79,7 @@ def _replace_file(target: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
+
     # some systems cannot flush a folder, and the new file is in place anyway
     with suppress(OSError):
         _flush(target.parent)
@@ -88,8 +91,10 @@ def _mode_of(target: Path) -> int | None:
         found = target.stat().st_mode
     except FileNotFoundError:
         return None
+
     if not stat.S_ISREG(found):
         raise OSError(None, "it exists and is not a regular file")
+
     return stat.S_IMODE(found)
 
 

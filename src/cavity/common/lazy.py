@@ -24,6 +24,7 @@ def load_names(package: str, homes: Mapping[str, str]) -> tuple[Any, list[str], 
     def load_name(name: str) -> Any:
         if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
         return getattr(import_module(f"{package}.{home_of[name]}"), name)
 
     names = sorted(home_of)

@@ -32,12 +32,14 @@ class Solver(NamedTuple):
         """Return L⁻¹ B."""
         if self.inverted:
             return torch.matmul(self.matrix, right)
+
         return solve_lower(self.matrix, right)
 
     def solve_t(self, right: Tensor) -> Tensor:
         """Return L⁻ᵀ B."""
         if self.inverted:
             return torch.matmul(self.matrix.mT, right)
+
         return solve_lower_t(self.matrix, right)
 
     def to(self, dtype: torch.dtype) -> Solver:
@@ -48,6 +50,7 @@ def solver(lower: Tensor) -> Solver:
     """Return a solver for L, in the precision of L."""
     if inverts(lower):
         return Solver(inverse_lower(lower), True)
+
     return Solver(lower, False)
 
 
@@ -59,6 +62,7 @@ def inverts(lower: Tensor) -> bool:
 def inverse_lower(lower: Tensor) -> Tensor:
     if inverts(lower):
         return inverse_by_blocks(lower)
+
     eye = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
     return torch.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False)
 
@@ -88,6 +92,7 @@ def inverse_by_blocks(lower: Tensor, size: int = 32) -> Tensor:
         right = torch.cat([torch.zeros_like(second), second], 1)
         done = torch.cat([left, right], 2)
         size *= 2
+
     return done[:, :M, :M]
 
 
@@ -111,6 +116,7 @@ def cholesky(matrix: Tensor, shift: Tensor | float = 0.0) -> Factor:
         lower = work.mT
         info = torch.empty(work.shape[:-2], dtype=torch.int32, device=work.device)
         torch.linalg.cholesky_ex(lower, out=(lower, info))
+
     return Factor(lower, info.any())
 
 
@@ -129,6 +135,7 @@ def whiten(K: Tensor, B: Tensor, jitter: Tensor) -> tuple[Tensor, Tensor]:
         classes = max(len(K), len(B))
         K = K.expand(classes, -1, -1)
         B = B.expand(classes, -1, -1)
+
     a, failed = _Whiten.apply(K, B, jitter)  # type: ignore[no-untyped-call]
     return a, failed
 
@@ -169,6 +176,7 @@ class _Whiten(torch.autograd.Function):
         else:
             torch.linalg.solve_triangular(matrix, phi, upper=False, left=False, out=phi)
             torch.linalg.solve_triangular(matrix.mT, phi, upper=True, out=phi)
+
         K_bar = phi.neg_().mT
         diagonal = K_bar.diagonal(dim1=-2, dim2=-1)
         # the jitter moves with diag K

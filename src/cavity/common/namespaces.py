@@ -82,6 +82,7 @@ def namespace(x: Array) -> Any:
         return NUMPY
     if isinstance(x, Value):
         return GRAPH
+
     from cavity.common.torch_namespace import TORCH
 
     return TORCH
@@ -92,6 +93,7 @@ def _to_numpy(x: Any) -> Array:
         x = np.asarray(x.detach().cpu().numpy(), order="C")
     if x.dtype.kind == "f":
         return x.astype(np.float64, copy=False)
+
     return x
 
 
@@ -103,6 +105,7 @@ def _add_products(offset: Array, points: Array, V: Array) -> Array:
 def _repeat_rows(x: Array, X: Array) -> Array:
     if X.shape[-2] == 1:
         return x
+
     return np.broadcast_to(x, (*x.shape[:-1], X.shape[-2]))
 
 
@@ -124,6 +127,7 @@ def _substitute(lower: Array, X: Array) -> None:
         X[:, half:] -= lower[:, half:, :half] @ X[:, :half]
         _substitute(lower[:, half:, half:], X[:, half:])
         return
+
     for i in range(M):
         X[:, i] -= (lower[:, i, None, :i] @ X[:, :i])[:, 0]
         X[:, i] /= lower[:, i, i, None]
@@ -166,6 +170,7 @@ def _erfcx_of_size(x: Array) -> Array:
         found = _evaluate(y)
         found /= 1.0 + 2.0 * x
         return found
+
     return functools.reduce(lambda sum, c: sum * y + c, ERFCX) / (1.0 + 2.0 * x)
 
 
@@ -195,6 +200,7 @@ def _in_cache(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
     def call(x: Array) -> Array:
         if x.size <= CACHED:
             return function(x)
+
         flat = np.ascontiguousarray(x).reshape(-1)
         found = np.empty_like(flat)
         for i in range(0, x.size, CACHED):
@@ -211,6 +217,7 @@ def _erfcx(x: Array) -> Array:
     below = x < 0
     if not below.any():
         return found
+
     left = x[below]
     with np.errstate(over="ignore"):
         found[below] = 2 * np.exp(left * left) - found[below]
@@ -253,6 +260,7 @@ def _node(kind: str, in_numpy: Any = None, **attributes: Any) -> Callable[..., A
         graph = next((x.graph for x in arguments if isinstance(x, Value)), None)
         if graph is None:
             return in_numpy(*arguments)
+
         return graph.op(kind, *arguments, **attributes)
 
     return add

@@ -53,6 +53,7 @@ class Graph:
         """Return a value as it is, and anything else as a new constant of the graph."""
         if isinstance(x, Value):
             return x
+
         if isinstance(x, int):
             x = float(x)
         array = np.ascontiguousarray(x)
@@ -71,6 +72,7 @@ def concatenate(parts: list[Value]) -> Value:
     """Join columns."""
     if len(parts) == 1:
         return parts[0]
+
     return parts[0].graph.op("Concat", *parts, axis=1)
 
 
@@ -81,6 +83,7 @@ def _operator(kind: str, swap: bool = False) -> Callable[..., Value]:
     """
     if swap:
         return lambda one, other: one.graph.op(kind, other, one)
+
     return lambda *operands: operands[0].graph.op(kind, *operands)
 
 
@@ -122,6 +125,7 @@ class Value:
         """
         if isinstance(index[-1], np.ndarray):
             return self.graph.op("Gather", self, index[-1], axis=len(index) - 1)
+
         first = 0
         if index[0] is ...:
             index = index[1:]
@@ -138,10 +142,12 @@ class Value:
                 stop = np.iinfo(np.int64).max if part.stop is None else part.stop
                 ends = ([part.start or 0], [stop], [axis])
                 found = self.graph.op("Slice", found, *map(np.array, ends))
+
         if dropped:
             found = self.graph.op("Squeeze", found, np.array(dropped))
         if added:
             return self.graph.op("Unsqueeze", found, np.array(added))
+
         return found
 
     @property

@@ -14,4 +14,5 @@ def mirrors(kind: type, graphs: tuple[str, ...], calls: tuple[str, ...]) -> bool
             return True
         if any(name in own for name in calls):
             return False
+
     return False

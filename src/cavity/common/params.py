@@ -46,6 +46,7 @@ class Parameters:
             if deep and hasattr(value, "get_params") and not isinstance(value, type):
                 for key, inner in value.get_params().items():
                     params[f"{name}__{key}"] = inner
+
         return params
 
     def set_params(self, **params: Any) -> Self:
@@ -69,10 +70,12 @@ class Parameters:
                 raise BadOption(
                     f"{type(self).__name__} has no parameter {name!r}; it has {known}."
                 )
+
             if inner:
                 getattr(self, name).set_params(**{inner: value})
             else:
                 setattr(self, name, value)
+
         return self
 
     def __repr__(self) -> str:
@@ -85,6 +88,7 @@ def _brief(value: Any) -> str:
     """Return a value as text; long arrays show their first and last numbers."""
     if not isinstance(value, np.ndarray) or not value.size:
         return repr(value)
+
     form: Any = {"float_kind": lambda v: f"{v:.4g}"}
     with np.printoptions(
         threshold=MOST_NUMBERS, edgeitems=2, linewidth=10**6, formatter=form

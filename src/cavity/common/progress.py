@@ -50,6 +50,7 @@ def make_reporter(
 
     if not verbose:
         return quiet
+
     bar = make_bar(verbose, total=epochs, unit="epoch", desc="Gaussian process")
 
     def show(row: dict[str, Any]) -> None:

@@ -66,6 +66,7 @@ def check_same(
     """
     if reduce.world == 1:
         return
+
     own = {n: v if isinstance(v, str) else repr(v) for n, v in facts.items()}
     everyone = reduce.gather(own)
     for name in dict.fromkeys(chain.from_iterable(everyone)):
@@ -90,11 +91,13 @@ def run_together(reduce: Local, work: Callable[[], R]) -> R:
     """
     if reduce.world == 1:
         return work()
+
     try:
         found = work()
     except (ValueError, TypeError, OSError) as error:
         reduce.gather(str(error))
         raise
+
     for rank, text in enumerate(reduce.gather(None)):
         if text is not None:
             raise BadInput(f"rank {rank} failed: {text}")

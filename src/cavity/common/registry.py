@@ -35,6 +35,7 @@ class Registry(Generic[T]):
                 f"a {self.what} named {cls.__name__!r} is registered already "
                 f"({other.__module__}): choose another class name."
             )
+
         self._classes[cls.__name__] = cls
         return cls
 
@@ -43,6 +44,7 @@ class Registry(Generic[T]):
         found = self._classes.get(name) or self.short_names().get(name)
         if found is None:
             raise KeyError(name)
+
         return found
 
     def __contains__(self, name: object) -> bool:

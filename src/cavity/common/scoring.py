@@ -151,6 +151,7 @@ def bin_rows(
         confidence = np.bincount(place, weight * top, bins) / total
         accuracy = np.bincount(place, weight * (P.argmax(1) == y), bins) / total
         low, high = find_interval(accuracy, total**2 / square, 1.0)
+
     return Reliability(edges, confidence, accuracy, rows, share, low, high)
 
 

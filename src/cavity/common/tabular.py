@@ -45,6 +45,7 @@ class Tabular:
             except ModuleNotFoundError as missing:
                 if missing.name != name:
                     raise
+
         raise MissingExtra(
             "to_frame() needs pandas or polars: pip install pandas", name="pandas"
         )
@@ -89,4 +90,5 @@ def format_cell(value: Any) -> str:
         value = value.item()
     if isinstance(value, float):
         return f"{value:.4g}"
+
     return f"{value}"

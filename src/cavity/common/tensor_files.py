@@ -79,6 +79,7 @@ def write(
             f"{path}: notes_ or the history cannot be written as JSON ({error}): they "
             "hold numbers, text, lists and dicts."
         ) from error
+
     try:
         escaped = head.count('"') + head.count("\\")  # it is text inside JSON
         _check_length(len(head) + escaped, head.count(","))
@@ -94,6 +95,7 @@ def write(
         raise BadFile(
             f"{path} could not be written: {error!s:.300} The old file is intact."
         ) from error
+
     files.write_bytes(path, data)
 
 
@@ -110,6 +112,7 @@ def digest(arrays: dict[str, Any], head: str) -> str:
         array = np.asarray(arrays[name])
         hasher.update(f"\0{name}\0torch.{array.dtype.name}\0{array.shape}\0".encode())
         hasher.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+
     return hasher.hexdigest()
 
 
@@ -127,6 +130,7 @@ def read(path: str | Path, *kinds: str) -> Stored:
         # one by one, so that memory does not double
         shared = torch.from_numpy(stored.tensors.pop(name))
         tensors[name] = torch.empty(shared.shape, dtype=shared.dtype).copy_(shared)
+
     return stored._replace(tensors=tensors)
 
 
@@ -171,16 +175,19 @@ def _open(path: str | Path) -> Iterator[Any]:
     try:
         if not Path(path).is_file():
             raise BadFile(f"{path} is not a file, and cannot be read.")
+
         with Path(path).open("rb") as raw:
             length = int.from_bytes(raw.read(8), "little")
             if length <= Path(path).stat().st_size:
                 _check_length(length)
                 _check_length(length, raw.read(length).count(b","))
+
         with safe_open(path, framework="np") as file:
             yield file
     except BadFile as error:
         if str(path) in str(error):
             raise
+
         raise BadFile(f"{path}: {error}") from error
     except (SafetensorError, *DAMAGE) as error:
         raise BadFile(
@@ -209,11 +216,13 @@ def _read_head(path: str | Path, file: Any, kinds: tuple[str, ...]) -> dict[str,
             f"it has {len(file.keys())} tensors, but a cavity file has at most "
             f"{_MOST_TENSORS}."
         )
+
     meta = json.loads((file.metadata() or {}).get(_KEY) or "null")
     found = meta.get("kind") if isinstance(meta, dict) else None
     if found not in kinds:
         other = f" but a {found!s:.40}" if found else ""
         raise BadFile(f"{path} is not a cavity {kinds[0]}{other}.")
+
     number = meta.get("format")
     if number in range(1, FORMAT) and not isinstance(number, bool):
         wrote = f"cavity {meta.get('version', 'before 0.3')!s:.20}"
@@ -227,6 +236,7 @@ def _read_head(path: str | Path, file: Any, kinds: tuple[str, ...]) -> dict[str,
             f"{path} has format {number!s:.40}, this version reads {FORMAT}: update "
             "cavity."
         )
+
     return meta
 
 

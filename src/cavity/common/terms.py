@@ -162,4 +162,5 @@ def describe(key: str) -> str:
     title = name[0].upper() + name[1:]
     if unit and unit != "of the target":
         return f"{title}, {unit}"
+
     return title

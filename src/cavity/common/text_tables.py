@@ -16,6 +16,7 @@ def format_grid(lines: Sequence[Sequence[str]], right: Collection[int] = ()) -> 
         width = max(map(len, column))
         align = str.rjust if j in right else str.ljust
         columns.append([align(cell, width) for cell in column])
+
     return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
 
 
@@ -31,6 +32,7 @@ def list_names(names: Sequence[str], most: int = MOST_NAMES) -> str:
     listed = ", ".join(names[:most])
     if len(names) > most:
         return f"{listed} and {len(names) - most} more"
+
     return listed
 
 
@@ -47,7 +49,9 @@ def shorten(text: str, width: int) -> str:
         used += 2 if unicodedata.east_asian_width(letter) in "WF" else 1
         if used > width:
             return kept[:-1] + "…"
+
         kept += letter
+
     return text
 
 
@@ -62,4 +66,5 @@ def format_label(label: Any) -> str:
         return str(label).lower()
     if isinstance(label, float) and label.is_integer():
         return str(int(label))
+
     return str(label)

@@ -110,6 +110,7 @@ def check_precision(columns: Columns, dtype: torch.dtype) -> None:
     """
     if dtype == torch.float64:
         return
+
     center = columns.center
     spread = columns.spread
     largest = torch.finfo(dtype).max
@@ -134,6 +135,7 @@ def make_hyper_prior(prior: Prior, likelihood: Likelihood, pooled: bool) -> Hype
     parameters = name_parameters(prior, likelihood)
     if not parameters:
         return make_flat_prior(prior, parameters)
+
     mean = torch.cat([p.detach().flatten() for p in parameters.values()])
     pools = []
     weights = []
@@ -146,8 +148,10 @@ def make_hyper_prior(prior: Prior, likelihood: Likelihood, pooled: bool) -> Hype
             spread = POOLED.get(name.rpartition(".")[2], POOLED_ELSE)
             pools.append(pool(start, tuple(p.shape), spread))
             weight = pools[-1].inverse.own
+
         weights.append(torch.full_like(p.detach(), weight).flatten())
         start += p.numel()
+
     return HyperPrior(mean.clone(), torch.cat(weights), tuple(pools))
 
 
@@ -236,6 +240,7 @@ def make_site_store(
             tempers=likelihood.tempers,
             on_f=method.on_f,
         )
+
     counts = count_sites(likelihood, weights, n_latent)
     return Tied(
         counts=torch.tensor(counts, device=device),
@@ -257,6 +262,7 @@ def make_optimiser(steps: Steps) -> Optimiser:
     """Make the optimiser of the hyper-parameters; L-BFGS brings its own loop."""
     if steps.anneal:
         return Adam(beta2=SHORT_MEMORY)
+
     return OPTIMISERS.get(steps.optimizer, OPTIMISERS["adam"])
 
 
@@ -299,6 +305,7 @@ def lower_jitter(engine: Engine, most: float) -> float:
     noise = float(getattr(engine.factor, "noise", 0.0))
     if noise <= 0:
         return most
+
     variance = float(engine.prior.kernel.diag(engine.prior.Z[0]).mean())
     jitter = SHARE_OF_NOISE * noise / variance
     device = engine.total.device

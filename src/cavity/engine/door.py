@@ -77,6 +77,7 @@ def begin(
         mean, precision, pools = hyper_prior
         mean = mean.to(prior.center)
         hyper_prior = HyperPrior(mean, precision.to(mean), pools)
+
     weights = Weights(
         rows.y,
         to_array(rows.weight),
@@ -184,6 +185,7 @@ def fit(
         epochs = steps
     else:
         epochs = -(-steps // -(-len(y) // batch_size))
+
     plan = Steps(
         optimizer=optimizer,
         rate=rate,
@@ -242,4 +244,5 @@ def _make_rows(X: Any, y: Any, weight: Any) -> RowsInMemory:
         raise BadInput(f"X has shape {tuple(rows.shape)}; it has to be [N D], N > 0.")
     if not (weights > 0).all():
         raise BadInput("weights have to be positive: leave rows of weight 0 out.")
+
     return RowsInMemory(rows, labels, weights)

@@ -68,6 +68,7 @@ class Posterior:
             cov = torch.stack(
                 [cov[0, i : i + M, i : i + M] for i in range(0, C * M, M)]
             )
+
         return InducingValues(q.mean.reshape(C, M), cov)
 
     @cached_property
@@ -90,6 +91,7 @@ class Posterior:
             rest = self._prior_variance(piece) - a.square().sum(1)
             var = rest.clamp_min(0) + (a * (cov @ a)).sum(1)
             parts.append(Normal((mean[:, None] @ a)[:, 0], var))
+
         means, variances = zip(*parts, strict=True)
         return Normal(torch.cat(means, 1), torch.cat(variances, 1))
 
@@ -130,6 +132,7 @@ class Posterior:
         mean = f.mean.mT
         if not isinstance(self.engine, Coupled):
             return self.engine.factor.log_probability(mean, (f.var + noise).mT)
+
         lower = posterior(self.state.sums).lower
         parts = []
         for piece, a in self._project(X):

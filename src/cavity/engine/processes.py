@@ -105,6 +105,7 @@ def current() -> Local:
     """Return the group of this process: a `ProcessGroup` if there are several ranks."""
     if _has_joined() and dist.get_world_size() > 1:
         return ProcessGroup()
+
     return Local()
 
 
@@ -146,11 +147,13 @@ def join(backend: str | None = None, timeout: float = TIMEOUT) -> Local:
         raise BadOption(f"timeout={timeout!r} must be a positive number of seconds.")
     if "RANK" not in os.environ or dist.is_initialized():
         return current()
+
     if backend is None:
         here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         backend = "gloo"
         if dist.is_nccl_available() and torch.cuda.device_count() >= here:
             backend = "nccl"
+
     if backend == "nccl":
         select_gpu()
     patience = timedelta(seconds=timeout)
@@ -166,6 +169,7 @@ def join(backend: str | None = None, timeout: float = TIMEOUT) -> Local:
             f"the ranks did not find each other within {timeout:g} s: "
             f"{_first_line(error):.200}"
         ) from error
+
     return current()
 
 
@@ -211,6 +215,7 @@ def _agree_on_prefix(
         name = store.get(f"cavity/answer/{me}").decode()
         store.set(f"cavity/heard/{name}/{rank}", me)
         return str(name)
+
     missing = set(range(1, world))
     until = time.monotonic() + timeout
     while missing:
@@ -220,11 +225,14 @@ def _agree_on_prefix(
                 f"rank {who} of {world} did not start within {timeout:g} s: see what "
                 "it printed."
             )
+
         for other in sorted(missing):
             here = f"cavity/here/{other}"
             if store.check([here]):
                 store.set(f"cavity/answer/{store.get(here).decode()}", me)
             if store.check([f"cavity/heard/{me}/{other}"]):
                 missing.discard(other)
+
         time.sleep(0.01)
+
     return me

@@ -92,6 +92,7 @@ def train(run: Run) -> Run:
         return train_newton(run)
     if run.learns and run.plan.optimizer == "lbfgs":
         return train_lbfgs(run)
+
     return run.train()
 
 
@@ -110,6 +111,7 @@ def continue_from(fresh: State, old: State) -> tuple[State, bool]:
         sites: Sites = map_tensors(_copy_to, old.sites, fresh.sites)
         clock = old.clock.to(fresh.clock)
         fresh = fresh._replace(sums=sums, sites=sites, clock=clock)
+
     return fresh, fits
 
 
@@ -143,6 +145,7 @@ def extend_rows(
     swept = find_fixed_point(found, state, rest)
     if swept is None:
         raise make_factorisation_error(found.state, 0)
+
     found.state = swept
     found.plan = run.plan
     found.guard.repairs = run.guard.repairs

@@ -72,6 +72,7 @@ class GPEstimator(Explains, BaseEstimator):
     def _describe_fit(self) -> str:
         if not hasattr(self, "_result"):
             return ""
+
         return describe_fit(self._result, getattr(self, "estimate_", None))
 
     def set_params(self, **params: Any) -> Self:
@@ -102,6 +103,7 @@ class GPEstimator(Explains, BaseEstimator):
                     f"{inner!r} cannot be set: {name}={value!r:.60} has no arguments. "
                     f"Give an object: {name}=cavity.{objects}."
                 )
+
         super().set_params(**params)
         return self
 
@@ -119,6 +121,7 @@ class GPEstimator(Explains, BaseEstimator):
         else:
             self.n_features_in_ = prepare.n_features_in_
             names = prepare.feature_names_in_
+
         if names is not None:
             names = np.array(names, dtype=object)
         self._set_optional("feature_names_in_", names)
@@ -136,6 +139,7 @@ class GPEstimator(Explains, BaseEstimator):
         plan = self._result.plan if hasattr(self, "_result") else None
         if plan is None:
             raise AttributeError("plan_ exists after fit().")
+
         return plan
 
     @property
@@ -143,6 +147,7 @@ class GPEstimator(Explains, BaseEstimator):
         """Kernel with learnt values."""
         if not hasattr(self, "_fitted"):
             raise AttributeError("kernel_ exists after fit().")
+
         return self._fitted.prior.kernel
 
     @property
@@ -226,6 +231,7 @@ class GPEstimator(Explains, BaseEstimator):
         state: dict[str, Any] = super().__getstate__()
         if "_result" not in state:
             return state
+
         self._find_importance()
         kept = self._result_on("cpu")._replace(loo=None, background=None)
         return state | {"_result": kept, "_loo_log_proba": None}
@@ -269,6 +275,7 @@ class GPEstimator(Explains, BaseEstimator):
                 preparation=Preparation.from_json(encoder.to_json())
             )
             result = result._replace(features=features)
+
         made._store(result)
         if record.notes:
             made.notes_ = record.notes
@@ -369,6 +376,7 @@ class GPEstimator(Explains, BaseEstimator):
 def _make_default(name: str) -> Any:
     if name == "training":
         return Training()
+
     from cavity.engine.kernels import RBF
 
     return RBF()

@@ -221,6 +221,7 @@ class GPClassifier(ClassifierMixin, Judges):
             training = read_training(self.training)
         except BadOption:
             return None
+
         return partial_fit.find_problem(method, training.optimizer, training.schedule)
 
     def _config(self) -> ClassifierConfig:

@@ -113,6 +113,7 @@ class Explains:
                 "files of older versions: "
                 "use explain(X, y), which also tells how far to trust it."
             )
+
         return found
 
     @property
@@ -125,6 +126,7 @@ class Explains:
         result = self._result
         if result.importance is not None or result.background is None:
             return result.importance
+
         try:
             found = contributions.compute_importance(
                 result.background,
@@ -137,6 +139,7 @@ class Explains:
         except CavityError:
             # a user's kernel may overflow with other cells: saving must not fail
             return None
+
         self._result = result._replace(importance=found)
         return found
 

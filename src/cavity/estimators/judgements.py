@@ -49,12 +49,14 @@ class Judges(GPEstimator):
                 "classes are coupled. A file has it if it was read before save(), or "
                 "comes from held-out rows."
             )
+
         loo = result.loo.without_lone_rows().sample()
         if not len(loo.y):
             raise AttributeError(
                 "there is no estimate_: each class has a single row, which the other "
                 "rows cannot predict. Give more rows."
             )
+
         model = result.model
         log_p = self._temper(loo.log_proba(model))
         found: Estimate = loo.estimate(
@@ -76,6 +78,7 @@ class Judges(GPEstimator):
                 "table is very large or time was up: fit again, without "
                 "validation_fraction or with more time."
             )
+
         if self._loo_log_proba is None:
             self._loo_log_proba = self._temper(loo.log_proba(self._fitted))
         return self._loo_log_proba

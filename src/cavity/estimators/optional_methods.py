@@ -32,4 +32,5 @@ class available_if:
             return self.method
         if (problem := self.find_problem(owner)) is not None:
             raise NoPartialFit(problem)
+
         return MethodType(self.method, owner)

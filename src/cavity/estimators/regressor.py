@@ -294,6 +294,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
                 "return_std=True and return_cov=True exclude each other: ask for one "
                 "of the two."
             )
+
         features = self._features()
         result = self._result
         model = result.model
@@ -344,6 +345,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
                 "estimate_ exists after fit() on a table in memory, not for the "
                 'methods "nystrom", "cg" and "bcm".'
             )
+
         return found
 
     def predict_interval(
@@ -375,6 +377,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
             c = find_normal_half_width(share)
         else:
             c = estimate.find_half_width(share)
+
         mean, std = self.predict(to_host(X), return_std=True)
         return mean - c * std, mean + c * std
 

@@ -78,6 +78,7 @@ class Contributions(Tabular):
         """
         if self.classes is None:
             return self.contributions
+
         predicted = self.prediction.argmax(1)
         return self.contributions[np.arange(len(predicted)), :, predicted]
 
@@ -111,6 +112,7 @@ class Contributions(Tabular):
     def _describe(self, i: int) -> str:
         if self.classes is None:
             return f"{self.prediction[i]:.4g}"
+
         best = int(self.prediction[i].argmax())
         return f"{self.classes[best]} ({np.exp(self.prediction[i, best]):.3f})"
 

@@ -64,6 +64,7 @@ class FitSummary(Tabular):
             :MOST_FUNCTIONS
         ]:
             shown[function] = row
+
         return shown
 
     def _names(self) -> dict[str, Any]:
@@ -101,6 +102,7 @@ def summarise_fit(result: Result, method: str) -> FitSummary:
         variance = target_noise(result.model) * scale**2
     else:
         variance = as_array(prior.noise)
+
     noise = Learnt("noise", "variance", "", _spread(variance, L))
     features = list(map(name_column, result.features.encoder.names))
     return FitSummary(facts, functions, (noise, *_walk(prior.kernel, features, L)))
@@ -121,10 +123,12 @@ def _walk(kernel: Any, features: list[str], L: int) -> Iterator[Learnt]:
             continue
         if isinstance(value, bool) or not isinstance(value, np.ndarray | float | int):
             continue
+
         values = np.asarray(value, dtype=np.float64)
         if values.ndim < 2:
             yield Learnt(kind, name, "", _spread(values, L))
             continue
+
         columns = features if values.shape[1] == len(features) else [""]
         for j, column in enumerate(columns):
             yield Learnt(kind, name, column, _spread(values[:, j], L))

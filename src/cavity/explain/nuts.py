@@ -67,6 +67,7 @@ class LogDensity:
         found = self._evaluate(theta)
         if found is not None and bool(found.gradient.isfinite().all()):
             return found.value, found.gradient.double().cpu().numpy()
+
         return -math.inf, np.zeros_like(theta)
 
     def at(self, theta: Floats) -> State:
@@ -102,6 +103,7 @@ def sample(
         import mici
     except ImportError:
         raise missing_extra("mici", "mcmc") from None
+
     rng = np.random.default_rng(seed)
     center = target.run.state.theta.double().cpu().numpy()
     starts = [_draw_start(target, center, rng) for _ in range(chains)]
@@ -160,6 +162,7 @@ def _make_adapters(adapters: Any, accept: float, P: int, warmup: int) -> list[An
     )
     if warmup < ENOUGH * P:
         return [step_size]
+
     return [step_size, adapters.OnlineVarianceMetricAdapter(reg_scale=1.0)]
 
 

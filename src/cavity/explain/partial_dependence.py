@@ -70,6 +70,7 @@ class PartialDependence(Tabular):
         else:
             columns[self.name or "value"] = np.repeat(self.values, len(self.classes))
             columns["class"] = np.tile(self.classes, len(self.values))
+
         columns["mean"] = self.mean.ravel()
         columns["low"] = self.low.ravel()
         columns["high"] = self.high.ravel()
@@ -90,6 +91,7 @@ class PartialDependence(Tabular):
                 f"{mean:{form}} [{low:{form}}, {high:{form}}]"
                 for mean, low, high in parts[:, :, c].T
             ]
+
         return shown
 
     def _heading(self) -> str:
@@ -104,12 +106,15 @@ def format_value(value: Any) -> str:
         text = str(value.astype("datetime64[s]"))
         if text.startswith("1970-01-01T"):  # a time of day has no date
             return text[11:16]
+
         return text.removesuffix("T00:00:00").replace("T", " ")
     if not isinstance(value, float | np.floating):
         return str(value)
+
     value = float(value)
     if abs(value) < 1e6 or value % 1:
         return f"{value:.6g}"
+
     return f"{value:.0f}"
 
 
@@ -124,6 +129,7 @@ def choose_values(rows: RawRows, j: int, most: int) -> NDArray[Any]:
         values = _frequent_levels(cells, most)
     else:
         values = _quantiles(cells[~np.isnan(cells)], most)
+
     if getattr(rows.columns[j], "missing", False):
         values.append(None)  # NaN as a number, NaT as a date
     return np.array(values, dtype=KINDS[kind])
@@ -139,6 +145,7 @@ def _quantiles(known: NDArray[Any], most: int) -> list[Any]:
     """Return at most `most` distinct values: all of them, or inner quantiles."""
     if not len(known):
         return []
+
     steps = np.linspace(0, 1, 10 * most)
     if len(np.unique(known)) > most:
         steps = np.linspace(0.02, 0.98, most)
@@ -188,6 +195,7 @@ def _find_quantile(mean: Floats, spread: Floats, q: float, is_normal: bool) -> F
     """
     if is_normal:
         return np.asarray(mean + ndtri(q) * spread)
+
     p = np.clip(mean, LEAST, 1 - LEAST)
     size = np.maximum(p * (1 - p) / np.maximum(spread**2, LEAST**2) - 1, 1e-3)
     return np.asarray(betaincinv(p * size, (1 - p) * size, q))

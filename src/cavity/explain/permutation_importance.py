@@ -80,10 +80,12 @@ def permutation_importance(
         own = np.isin(owner, members)
         if not own.any():
             continue
+
         after = [losses(np.where(own, X[order], X)) for order in orders]
         more = np.mean(after, axis=0) - before
         importance[j] = weight @ more / total
         error[j] = np.sqrt(weight**2 @ (more - importance[j]) ** 2) / total
+
     return Importance(tuple(chosen), importance, error, float(weight @ before / total))
 
 
@@ -96,6 +98,7 @@ def read_groups(groups: Any, columns: tuple[str, ...]) -> dict[str, list[int]]:
             f"groups={groups!r:.60} must be a dict of columns by the name of their "
             "group, such as {'size': ['width', 'height']}."
         )
+
     group_of: dict[int, str] = {}
     for name, members in groups.items():
         single = isinstance(members, str | int)
@@ -106,7 +109,9 @@ def read_groups(groups: Any, columns: tuple[str, ...]) -> dict[str, list[int]]:
                     f"the column {columns[j]!r} is in two groups, {group_of[j]!r} and "
                     f"{name!r}."
                 )
+
             group_of[j] = str(name)
+
     found: dict[str, list[int]] = {}
     for j, column in enumerate(columns):
         found.setdefault(group_of.get(j, column), []).append(j)

@@ -38,6 +38,7 @@ class RawRows(NamedTuple):
                 f"the model does not use the column {self.names[place]!r}: predictions "
                 "do not depend on it."
             )
+
         return place
 
     def kind(self, j: int) -> str:
@@ -47,6 +48,7 @@ class RawRows(NamedTuple):
             return "category"
         if isinstance(column, Date):
             return "date"
+
         return "number"
 
     def cells(self, j: int) -> NDArray[Any]:
@@ -57,12 +59,14 @@ class RawRows(NamedTuple):
         column = self.columns[j]
         if self.table is None or column is None:
             return np.asarray(self.X[:, self.owner == j][:, 0])
+
         cells = get_column(self.table, self.names[j])
         if isinstance(column, Category | Text):
             return np.array(to_text(cells).to_pylist(), dtype=object)
         if isinstance(column, Date):
             days = to_days(cells, column.order, column.name, 0)
             return (days * DAY * 1e6).round().astype("datetime64[us]")
+
         return to_numbers(cells, column.name, 0, getattr(column, "style", None))[0]
 
     def encode(self, j: int, values: NDArray[Any]) -> Floats:
@@ -70,6 +74,7 @@ class RawRows(NamedTuple):
         column = self.columns[j]
         if column is None or self.table is None:
             return np.asarray(values, dtype=np.float64)[:, None]
+
         arrow = import_pyarrow()
         kinds = {
             "category": "string",
@@ -93,11 +98,13 @@ def find_column(column: Any, names: tuple[str, ...]) -> int:
             raise BadInput(
                 f"there is no column {column}: the table has {len(names)} columns."
             )
+
         return int(column) % len(names)
     if str(column) not in names:
         raise BadInput(
             f"there is no column {column!r}; {suggest_column(str(column), list(names))}"
         )
+
     return names.index(str(column))
 
 
@@ -114,6 +121,7 @@ def read_raw_rows(X: Any, features: Features, model: FittedModel) -> RawRows:
     """Read rows of any kind that predictions take, except sources in pieces."""
     if isinstance(X, RawRows):
         return X
+
     names, owner = find_columns(features)
     prepare = features.preparation
     if prepare is None or isinstance(X, Prepared):
@@ -122,6 +130,7 @@ def read_raw_rows(X: Any, features: Features, model: FittedModel) -> RawRows:
             X = X.to_pandas()
         rows = check_rows(X, features, lambda: as_array(model.center))
         return RawRows(rows, names, owner, (None,) * len(names), None)
+
     rows = check_rows(X, features)
     known = {column.name: column for column in prepare.columns_}
     columns = tuple(known.get(name) for name in names)
@@ -132,4 +141,5 @@ def choose_rows(n: int, most: int, seed: int) -> Ints:
     """Choose at most `most` of n rows at random, in their order."""
     if n <= most:
         return np.arange(n)
+
     return np.sort(np.random.default_rng(seed).choice(n, most, replace=False))

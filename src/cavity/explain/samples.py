@@ -68,6 +68,7 @@ class HyperSamples(Tabular):
                 columns["sd"].append(draws.std())
                 columns["R-hat"].append(self.r_hat[name][place])
                 columns["ESS"].append(self.ess[name][place])
+
         return columns
 
     def _heading(self) -> str:
@@ -151,6 +152,7 @@ class RegressorSamples(HyperSamples):
         mean = shift + scale * means.mean(0)
         if not return_std:
             return mean
+
         var = np.stack([np.maximum(f.var[:, 0], 0) for f in each])
         if noise:
             var += np.array([[target_noise(model)] for model in self.models])

@@ -139,6 +139,7 @@ def make_sampling_run(config: Config, model: FittedModel, table: Table) -> Run:
         # the file has q, but no sites per row: sweeps find them again
         sums = _recover_sums(model, run.state.sums.h)
         run.state = run.state._replace(sums=sums)
+
     return run
 
 
@@ -157,6 +158,7 @@ def _configure(config: Config, model: FittedModel) -> Config:
         noisy = bool((model.prior.noise > 0).all())
     else:
         noisy = method.task == "regression" and target_noise(model) > 0
+
     learn = frozenset({"kernel", "noise"} if noisy else {"kernel"})
     return replace(
         config.in_float64(),
@@ -193,6 +195,7 @@ def _make_likelihood(
     epsilon = model.likelihood.epsilon
     if epsilon is None:
         return likelihood
+
     return likelihood.set_params(epsilon=epsilon)
 
 
@@ -209,6 +212,7 @@ def _refuse_other_rows(config: Config, table: Table, Z: Floats) -> None:
     """Raise BadInput if inducing points are the rows, but not of this table."""
     if config.method.inducing_from != "rows" and config.inducing is not None:
         return
+
     distinct = np.unique(table.X, axis=0)
     if not np.array_equal(distinct, np.unique(Z[0], axis=0)):
         raise BadInput(
@@ -227,6 +231,7 @@ def _load(engine: Engine, kept: FittedModel) -> None:
         prior.log_noise.copy_(noise.log())
     else:
         prior.fixed_noise.copy_(noise)
+
     if isinstance(engine.factor, Gaussian) and isinstance(kept.likelihood, Gaussian):
         engine.factor.log_noise.copy_(kept.likelihood.log_noise)
 
@@ -248,7 +253,9 @@ def _in_units(engine: Engine, theta: Floats, scale: float) -> dict[str, Floats]:
             if group is not None:
                 values = values[..., group.cpu()]
             values = values * as_array(owners[path].unit)
+
         found[name.removeprefix("kernel.").replace("log_", "")] = values
+
     return found
 
 
@@ -258,12 +265,14 @@ def _diagnose(draws: dict[str, Floats]) -> tuple[dict[str, Floats], dict[str, Fl
         from arviz_stats.base import array_stats
     except ImportError:
         raise missing_extra("arviz-stats", "mcmc") from None
+
     r_hat = {}
     ess = {}
     for name, values in draws.items():
         x = np.moveaxis(values, (0, 1), (-2, -1))
         r_hat[name] = np.asarray(array_stats.rhat(x, chain_axis=-2, draw_axis=-1))
         ess[name] = np.asarray(array_stats.ess(x, chain_axis=-2, draw_axis=-1))
+
     return r_hat, ess
 
 
@@ -280,16 +289,19 @@ def _warn(
             "the posterior may be missed: raise target_accept= towards 0.99, or "
             "warmup=."
         )
+
     if not worst < MOST_R_HAT:  # also if it is NaN
         found.append(
             f"the chains have not mixed (R-hat {worst:.2f}, should be below "
             f"{MOST_R_HAT}): raise warmup= and n_samples=."
         )
+
     if not least > LEAST_ESS:
         found.append(
             f"a hyper-parameter has only {least:.0f} effective draws (of {total}): "
             "raise n_samples= if its spread matters."
         )
+
     for text in found:
         # stacklevel: the caller of sample_hyperparameters
         warnings.warn(text, ConvergenceWarning, stacklevel=4)

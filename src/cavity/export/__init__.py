@@ -116,6 +116,7 @@ def make_model(
     else:
         X, inputs, kinds = add_raw_columns(graph, preparation, number)
         metadata["inputs"] = json.dumps(kinds)
+
     predictions, var = _predict(result, X)
     if measure is not None:
         predictions["novelty"] = measure.at(var)
@@ -125,6 +126,7 @@ def make_model(
                 f"column {entry.name!r} has the name of an output: rename it, or use "
                 "prepared=True."
             )
+
     outputs = []
     for name, value in predictions.items():
         kind = number
@@ -134,10 +136,12 @@ def make_model(
             node = helper.make_node("Identity", [value.name], [name])
         else:
             node = helper.make_node("Cast", [value.name], [name], to=number)
+
         if name == "probabilities":
             shape.append(len(_labels(result)))
         graph.nodes.append(node)
         outputs.append(helper.make_tensor_value_info(name, kind, shape))
+
     return _finish(graph, inputs, outputs, metadata)
 
 
@@ -149,11 +153,13 @@ def _predict(result: Result, X: Value) -> tuple[dict[str, Value], Value]:
         mean, var, r = model.marginals_and_residual(X)
     except BadOption as error:  # a kernel that torch alone can compute
         raise BadOption(f"{error} {NO_KERNEL}") from error
+
     if result.classes is None:
         shift, scale = result.units
         f = var if result.predicts_residual else var - r
         std = (f.at_least(0.0) + target_noise(model)).sqrt() * scale
         return {"mean": (mean * scale + shift)[:, 0], "std": std[:, 0]}, var
+
     try:
         log_p: Value = model.outcome.log_probability(mean, var)
     except (
@@ -163,10 +169,12 @@ def _predict(result: Result, X: Value) -> tuple[dict[str, Value], Value]:
     ) as error:  # torch alone can compute it
         name = type(model.likelihood).__name__
         raise BadOption(f"the likelihood {name} {NO_LIKELIHOOD}") from error
+
     if not model.pool.is_trivial:
         logs = [partial(_log_member, member, X) for member in model.pool.members]
         finite = log_p.at_least(math.log(TINY))
         log_p = GRAPH.log_softmax(model.pool.add_members(finite, var, logs))
+
     P = log_p.exp()
     best = graph.op("ArgMax", P, axis=1, keepdims=0)
     return {"label": graph.op("Gather", _labels(result), best), "probabilities": P}, var
@@ -175,6 +183,7 @@ def _predict(result: Result, X: Value) -> tuple[dict[str, Value], Value]:
 def _log_member(member: Member, X: Value) -> Value:
     if isinstance(member, Forest):
         return add_trees(member, X)
+
     return member.log_proba(X)
 
 
@@ -194,6 +203,7 @@ def add_trees(forest: Forest, X: Value) -> Value:
         if len(forest.start) == 1:
             p = graph.op("Concat", p * 0.0, p, axis=1)
         p = (p - p.max(1, keepdims=True)).exp()
+
     p = (p / p.sum(1, keepdims=True)).at_least(LEAST)
     return (p / p.sum(1, keepdims=True)).log()
 
@@ -271,6 +281,7 @@ def _check(clf: GPEstimator, dtype: str) -> None:
             "ONNX has no operator for that integral: use method='ep', or 'vi' with "
             "likelihood='softmax'."
         )
+
     one_of("dtype", dtype, DTYPES)
 
 
@@ -283,6 +294,7 @@ def _labels(result: Result) -> NDArray[Any]:
     kind = types.get(classes.dtype.kind)
     if kind:
         return classes.astype(kind)
+
     return np.array([str(label) for label in classes], dtype=object)
 
 

@@ -37,11 +37,13 @@ def add_raw_columns(
             what = "text"
         elif isinstance(column, Date):
             what = "number of days since 1970-01-01"
+
         inputs.append(
             graph.onnx.helper.make_tensor_value_info(column.name, kind, ["n", 1])
         )
         parts.append(_encode(graph, column, Value(graph, column.name)))
         kinds[column.name] = what
+
     return concatenate(parts), inputs, kinds
 
 
@@ -51,15 +53,18 @@ def _encode(graph: Graph, column: Column, cells: Value) -> Value:
         return _encode_category(graph, column, cells)
     if isinstance(column, Text):
         return _encode_text(graph, column, cells)
+
     value = to_double(cells)
     if not isinstance(column, Number | Date):
         return value
+
     lacks = graph.op("IsNaN", value)
     if isinstance(column, Number):
         parts = [(value - column.mean) / column.scale]
     else:
         days = graph.op("Where", lacks, np.float64(column.low), value)
         parts = _encode_date(graph, column, days)
+
     parts = [graph.op("Where", lacks, np.float64(0.0), part) for part in parts]
     if column.missing:
         parts.append(to_double(lacks))
@@ -95,6 +100,7 @@ def _encode_text(graph: Graph, column: Text, cells: Value) -> Value:
         part = re.escape(gram).replace("\\ ", r"\s+")
         pattern = f"(?is){rest}{part}{rest}"
         matches.append(graph.op("RegexFullMatch", padded, pattern=pattern))
+
     B = to_double(concatenate(matches))
     count = graph.op("ReduceSum", B, np.array([1]))
     lacks = to_double(_number_texts(cells, list(MISSING), [1] * len(MISSING), 0))
@@ -119,6 +125,7 @@ def _encode_date(graph: Graph, column: Date, days: Value) -> list[Value]:
             found += _to_circle(graph, (moved - _floor(moved / 7.0) * 7.0) / 7.0)
         else:
             found += _to_circle(graph, days - whole)
+
     return found
 
 

@@ -55,6 +55,7 @@ def make_prior(
     else:
         noise = np.zeros(1)
         learn = config.learn - {"noise"}
+
     prior = assembly.make_prior(
         kernel,
         Z[:1] if plan.share_inducing else Z,
@@ -89,6 +90,7 @@ def make_default_kernel(linear: bool) -> Kernel:
     """Make the kernel that `kernel=None` stands for."""
     if linear:
         return RBF() + Linear(fades=True)
+
     return RBF()
 
 
@@ -100,6 +102,7 @@ def make_likelihood(table: Facts, config: Config, plan: TrainingPlan) -> Likelih
         found: Likelihood = method.make_likelihood(1, config.learn, noise)
     else:
         found = method.make_likelihood(table.n_classes, config.learn)
+
     return found.to(config.device, config.dtype)
 
 
@@ -152,6 +155,7 @@ def make_first_state(
 def choose_jitter(engine: Engine, config: Config) -> float:
     if config.jitter_backs_off:
         return assembly.lower_jitter(engine, config.jitter)
+
     return config.jitter
 
 
@@ -208,6 +212,7 @@ def load_rows(table: Facts, dtype: torch.dtype, device: torch.device) -> Data:
         return _read_batches(table, dtype, device)
     if table.units is not None or has_room(device, table.X.size * dtype.itemsize):
         return copy_rows(table, dtype, device)
+
     source = Arrays(table.X, table.y, table.weight)
     return Stream(source, table.y, table.weight, table.n_rows, dtype, device)
 
@@ -219,6 +224,7 @@ def copy_rows(table: Table, dtype: torch.dtype, device: torch.device) -> RowsInM
         y = table.y
     else:
         y = np.column_stack([table.member, table.y])
+
     weight = torch.tensor(table.weight, device=device)
     return RowsInMemory(X, torch.tensor(y, device=device), weight)
 

@@ -38,6 +38,7 @@ def begin_run(
         facts = monitoring.describe_run(
             config, plan, rows.table, rows.classes, request.seed
         )
+
     run = adapter.make_run(
         engine,
         adapter.load_rows(rows.table, config.dtype, config.device),

@@ -35,10 +35,12 @@ def find_cases(config: ClassifierConfig, table: Facts) -> Facts:
         return table
     if not isinstance(table, Table) or has_cells(table):
         return table
+
     merged = table.merge()
     whole = (merged.weight % 1 == 0).all() and merged.heaviest < MOST_COPIES
     if not whole:
         return merged
+
     g = np.gcd.reduce(merged.weight.astype(np.int64))
     return replace(merged, weight=merged.weight / g)
 
@@ -68,6 +70,7 @@ def choose_apart(request: Request[ClassifierConfig], source: Any) -> Apart | Non
     needed = request.raw.eval_set is None and policy.calibrates(request.config)
     if getattr(source, "group", None) is None or not needed:
         return None
+
     words = [
         (hash_column(check_labels(y, len(y))), hash_column(group))
         for y, group in source.read_groups()
@@ -89,6 +92,7 @@ def choose_apart(request: Request[ClassifierConfig], source: Any) -> Apart | Non
             "model by one and train it on others with the same classes: give "
             "eval_set=(X_val, y_val), or leave groups= out."
         )
+
     role = np.where(out, JUDGES, TRAINS).astype(np.int8)
     rows = np.random.default_rng(request.seed).permutation(np.flatnonzero(out))
     role[rows[policy.HELD_MOST :]] = DROPPED
@@ -103,6 +107,7 @@ def number_folds(table: Table, plan: JudgingPlan, seed: int) -> Ints:
         unit = number_units(_number_rows(table))
     elif unit is None:
         unit = table.kind
+
     return choose_folds(
         table.X, table.y, plan.parts, seed, group=unit, stratified=plan.how == "part"
     )
@@ -117,6 +122,7 @@ def number_cases(table: Table) -> Ints:
     found = find_units(table)
     if found is None:
         return np.arange(table.n_rows)
+
     return found
 
 
@@ -124,6 +130,7 @@ def draw_cases(table: Table, most: int, seed: int) -> Table:
     """Draw at most so many rows, each class by its share."""
     if most >= table.n_rows:
         return table
+
     parts = max(2, math.ceil(table.n_rows / most))
     part = choose_folds(_number_rows(table), table.y, parts, seed, stratified=True)
     return table.select(part <= 0)

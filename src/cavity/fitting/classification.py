@@ -77,6 +77,7 @@ def read_labelled_rows(request: Request[ClassifierConfig]) -> LabelledTable:
         source = find_source(raw, reads_whole_table=config.reads_whole_table)
         if source is None:
             return read_table(raw, weight, config.owner)
+
         return source
 
     rows = run_together(reduce, read)
@@ -84,10 +85,12 @@ def read_labelled_rows(request: Request[ClassifierConfig]) -> LabelledTable:
         config.check_source()
         apart = run_together(reduce, partial(choose_apart, request, rows))
         rows = read_source(rows, weight, config.owner, request.seed, reduce, apart)
+
     check_ranks_agree(rows.table, rows.features, rows.classes, reduce)
     config.check_size(rows.table.n_rows)
     if raw.eval_set is None:
         return rows
+
     held = read_eval_labels(raw.eval_set, rows.features, rows.classes)
     return rows._replace(held=held)
 
@@ -116,6 +119,7 @@ def record(fit: ClassifierFit, judged: Judged) -> Result:
         verdict = None  # no temperature was asked for
     elif verdict is None and left_out is not None and policy.calibrates(config):
         verdict = judge_left_out(fit, judged, left_out, found.model)
+
     columns = begun.rows.start.columns
     return found._replace(
         model=found.model._replace(pool=make_pool(fit, judged, verdict, found.model)),
@@ -142,6 +146,7 @@ def leave_out(fit: ClassifierFit, judged: Judged) -> LeftOut | None:
         and fit.cases.place is not None
     ):
         merged = fit.cases  # equal rows were merged before the split
+
     return find_leave_one_out(judged.begun.run, table, merged, whole)
 
 
@@ -150,6 +155,7 @@ def choose_scored(fit: ClassifierFit, judged: Judged) -> Facts:
     seen = judged.begun.rows.seen
     if seen is not fit.cases and isinstance(seen, Table):  # a part, or a sample
         return seen
+
     return fit.rows.table
 
 
@@ -160,6 +166,7 @@ def judge_left_out(
     known = left_out.without_lone_rows()
     if not len(known.y) or (fit.rows.table.n_groups and known.unit is None):
         return None
+
     of = choose_scored(fit, judged).n_rows
     held_out = hold_left_out(known, model, of)
     return judge_rows(held_out, fit.rows.class_prior)
@@ -171,6 +178,7 @@ def make_pool(
     """Return how the Gaussian process and the members that count predict together."""
     if verdict is None:
         return Pool()
+
     own, *weights = verdict.weights
     gate = None
     if judged.members and isinstance(fit.cases, Table):
@@ -187,4 +195,5 @@ def note_near_copies(fit: ClassifierFit) -> list[str]:
     by_table = judging.how in ("folds", "part", "leave-one-out")
     if by_table and not judging.groups and has_near_copies(rows):
         return [NEAR_COPIES]
+
     return []

@@ -29,6 +29,7 @@ class Clock(NamedTuple):
         """Return the seconds that later stages have; infinite without a limit."""
         if self.limit is None:
             return float("inf")
+
         return USED * self.limit - self.spent()
 
     def has(self, seconds: float) -> bool:
@@ -42,6 +43,7 @@ class Clock(NamedTuple):
         """
         if self.limit is None:
             return lambda: float("inf")
+
         end = self.spent() + share * self.left()
         return lambda: min(self.reduce.gather(end - self.spent()))
 
@@ -52,7 +54,9 @@ class Clock(NamedTuple):
         """
         if self.limit is None:
             return most
+
         end = self.spent() + share * max(0.0, self.left())
         if most is None:
             return end
+
         return min(most, end)

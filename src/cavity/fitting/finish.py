@@ -62,6 +62,7 @@ def keep_on_interrupt(begun: Begun, store: Store, record: Record) -> Iterator[Pr
                 )
                 said = _say([(text, UserWarning)], stacklevel=6)
                 store(record()._replace(warnings=tuple(said)))
+
             raise
 
 
@@ -81,6 +82,7 @@ def warn(begun: Begun, plan: FitPlan, result: Result, notes: list[str]) -> list[
             "Use method='ep', which is right for any weight."
         )
         found.append((text, RuntimeWarning))
+
     if repairs:
         text = (
             f"{repairs} steps lost their Cholesky factor and were repaired (see "
@@ -88,6 +90,7 @@ def warn(begun: Begun, plan: FitPlan, result: Result, notes: list[str]) -> list[
             f"is poor, raise {JITTER} or lower learning_rate=."
         )
         found.append((text, RuntimeWarning))
+
     found += _find_early_end(begun, limit)
     found += [(text, UserWarning) for text in notes]
     found += monitoring.find_failed_checkpoint(begun.run)
@@ -109,6 +112,7 @@ def _find_early_end(begun: Begun, limit: str) -> Found:
     as_planned = plan.planned and len(run.history) >= plan.max_epochs
     if run.converged or run.stopped or as_planned:
         return []
+
     text = (
         f"training stopped after {len(run.history)} epochs, before the objective "
         f"converged to tol={run.plan.tol:g}: raise max_epochs= or {limit}."

@@ -79,6 +79,7 @@ class Folds:
                     "judge the model."
                 )
                 break
+
             out = self.fold == i
             rest = self.trains.select(~out)
             held = self.trains.select(out)
@@ -87,6 +88,7 @@ class Folds:
             except NotPositiveDefinite:
                 notes.append(FAILED_PART)
                 continue
+
             members, recipes = fit_members(
                 recipes, rest, held, fit.rows.blocks, clock.share(MEMBERS)
             )
@@ -101,8 +103,10 @@ class Folds:
                 recipes = [recipes[j] for j in kept]
                 logs = found[0].log_proba[[0, *(kept + 1)]]
                 found = [found[0]._replace(log_proba=logs)]
+
         if not found:
             return None, Candidates(notes=tuple(notes))
+
         how = f"{len(found)} folds{note_groups(self.trains)}"
         if len(found) < len(numbers):
             how = f"{len(found)} of {len(numbers)} folds{note_groups(self.trains)}"
@@ -126,6 +130,7 @@ def note_groups(held: Table) -> str:
     """Return what to say of groups after the number of rows or folds."""
     if held.group is None:
         return ""
+
     return ", groups kept together"
 
 

@@ -80,6 +80,7 @@ def predict_rows(
         _, place = np.unique(unit, return_inverse=True)
         shuffled = np.random.default_rng(0).permutation(place.max() + 1)
         part = (shuffled % NESTED)[place.reshape(-1)]
+
     f = predict_latent(model, as_tensor(held.X))
     logs = [log_probabilities(model, f)]
     logs += [member.log_proba(held.X) for member in members]
@@ -152,6 +153,7 @@ def judge_rows(held: HeldOut, prior: Floats) -> Verdict:
         logs = [partial(_take, held, j, of) for j in range(1, len(held.log_proba))]
         own = held.log_proba[0][of]
         log_p[of] = normalised(pool.add_members(own, held.u[of, None], logs))
+
     estimate = estimate_quality(
         log_p, held.y, held.weight, prior, held.how, held.kind, unit=held.unit
     )
@@ -178,6 +180,7 @@ def weigh(held: HeldOut, kept: Flags | slice = slice(None)) -> Floats:
         again = fit_weights(list(logs[counts]), y, omega)
         found = np.zeros(len(found))
         found[counts] = again
+
     if held.own_sites and found[0] > 1:  # hyper-parameters saw the rows
         found[0] **= LOO_EXPONENT
     return found

@@ -54,11 +54,14 @@ def make_judge(
         return EvalSet(plan, cases, rows.held)
     if plan.how == "folds" and isinstance(cases, Table):
         return Folds(plan, cases, number_folds(cases, plan, request.seed))
+
     if plan.how == "part" and isinstance(cases, Table):
         out = number_folds(cases, plan, request.seed) == 0
         if out.any():
             return Part(plan, cases.select(~out), cases.select(out))
+
         plan = replace(plan, how="leave-one-out", parts=0)
+
     return LeaveOneOut(plan, cases)
 
 
@@ -67,6 +70,7 @@ def judge(fit: ClassifierFit, begun: Begun, candidates: Candidates) -> Judged:
     held_out, candidates = fit.judge.hold_out(fit, begun, candidates)
     if held_out is None:
         return Judged(begun, notes=candidates.notes)
+
     verdict = judge_rows(held_out, fit.rows.class_prior)
     return fit.judge.finish(fit, begun, verdict, candidates)
 
@@ -88,6 +92,7 @@ class EvalSet:
         recipes = list(fit.recipes)
         if not recipes or not isinstance(self.trains, Table):
             return Candidates()
+
         began = request.clock.spent()
         left = request.clock.share(MEMBERS)
         members, known = fit_members(
@@ -150,6 +155,7 @@ class Part(EvalSet):
             members = refit_members(fit, candidates.recipes, verdict)
         else:
             members = drop_weightless(candidates.members, verdict)
+
         return Judged(begun, verdict, members, candidates.notes)
 
 
@@ -196,10 +202,12 @@ def has_time_to_extend(fit: ClassifierFit, begun: Begun, verdict: Verdict) -> bo
     """Return whether the Gaussian process counts, and there is time for a few passes."""
     if verdict.weights[0] < LEAST_WEIGHT:
         return False
+
     run = begun.run
     clock = fit.request.clock
     if clock.limit is None:
         return not run.is_late()
+
     return clock.has(3 * run.pace * run.rows.n_rows)
 
 
@@ -227,6 +235,7 @@ def extend(fit: ClassifierFit, begun: Begun) -> Begun:
         place = np.array(
             [place[trained.place == i].max() for i in range(trained.n_rows)]
         )
+
     earlier = own.weight[np.maximum(place, 0)]
     share = np.where(place < 0, 0.0, trained.weight / earlier)
     with suppress(NotPositiveDefinite):
@@ -235,6 +244,7 @@ def extend(fit: ClassifierFit, begun: Begun) -> Begun:
         )
         rows = begun.rows._replace(table=trained, seen=cases)
         return begun._replace(run=run, rows=rows)
+
     return begun
 
 
@@ -244,6 +254,7 @@ def note_missing(
     """Say which members a time limit left out of the pool."""
     if not recipes or request.clock.limit is None:
         return ()
+
     *others, last = (recipe.name for recipe in recipes)
     listed = last
     if others:

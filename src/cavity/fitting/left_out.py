@@ -62,16 +62,19 @@ class LeftOut(NamedTuple):
         """
         if not self.complete:
             return self
+
         if self.unit is None:
             of_case = self.y
         else:
             of_case = self.y[np.unique(self.unit, return_index=True)[1]]
+
         lone = np.bincount(of_case)[self.y] == 1
         return self._select(np.flatnonzero(~lone) if lone.any() else None)
 
     def _select(self, chosen: Ints | None) -> LeftOut:
         if chosen is None:
             return self
+
         f = Normal(self.f.mean[chosen], self.f.var[chosen])
         unit = None
         if self.unit is not None:
@@ -115,6 +118,7 @@ def find_leave_one_out(
     """
     if isinstance(run.engine, Coupled):
         return None
+
     place = None
     if isinstance(trained, Table):
         place = trained.place
@@ -122,6 +126,7 @@ def find_leave_one_out(
         n = trained.n_rows
     else:
         n = len(place)
+
     C = table.n_classes
     whole = isinstance(table, Table) and n * C <= KEPT and run.has_time_to_sweep()
     in_time = max(LEAST_ROWS, sum(run.reduce.gather(run.count_rows_in_time())))
@@ -130,11 +135,13 @@ def find_leave_one_out(
         chosen = choose_sample(n, int(min(SAMPLED_ROWS, KEPT // C, in_time)))
     if not isinstance(table, Table):
         return _leave_out(run, n, chosen)
+
     twins = find_units(table)
     if place is None:
         found = _leave_out(run, n, chosen, twins)
     else:
         found = _leave_out_merged(run, table, place, chosen, twins)
+
     unit = None
     if twins is not None:
         unit = twins[found.rows]
@@ -147,6 +154,7 @@ def find_usual_rows(run: Run, n: int) -> LeftOut | None:
     """Return random rows of the n of a regression; None if time is up."""
     if run.has_time_to_sweep():
         return _leave_out(run, n, choose_sample(n, NOVELTY_ROWS))
+
     return None
 
 
@@ -161,11 +169,13 @@ def _leave_out_merged(
         rows = np.arange(len(place))
     else:
         rows = chosen
+
     visited, back = np.unique(place[rows], return_inverse=True)
     if twins is None:
         unit = np.arange(len(place))
     else:
         unit = twins
+
     _, first, case = np.unique(unit, return_index=True, return_inverse=True)
     n = int(place.max()) + 1
     if (place[first][case] == place).all():  # one case of a merged row leaves
@@ -173,6 +183,7 @@ def _leave_out_merged(
     else:
         assert twins is not None
         f = _leave_out(run, n, visited, twins[np.unique(place, return_index=True)[1]]).f
+
     return LeftOut(
         Normal(f.mean[back], f.var[back]),
         table.y[rows],
@@ -197,6 +208,7 @@ def _leave_out(
         rows = np.arange(n)
     else:
         rows = chosen
+
     own = slice(run.rows.keep.start, run.rows.keep.stop)
     places = None
     if chosen is not None:
@@ -221,6 +233,7 @@ def choose_sample(n: int, most: int) -> Ints | None:
     """Return `most` random places among n, ascending; None for all of them."""
     if n <= most:
         return None
+
     return np.sort(np.random.default_rng(0).choice(n, most, replace=False))
 
 
@@ -245,10 +258,12 @@ def measure_novelty(
         return make_novelty(
             prior_variances(model, rows), as_array(left_out.f.var), left_out.weight
         )
+
     try:
         var = as_array(predict_latent(model, as_tensor(rows)).var)
     except BadInput:  # a kernel of the user's own overflows
         return None
+
     return make_novelty(prior_variances(model, rows), var, np.ones(len(rows)))
 
 

@@ -41,6 +41,7 @@ def find_checkpoint(config: Config, reduce: Local) -> Path | None:
     """Return the file to continue from: the newest that every rank has."""
     if not config.resume or config.checkpoint is None:
         return None
+
     return find_newest_checkpoint(name_rank_file(config.checkpoint, reduce), reduce)
 
 
@@ -55,6 +56,7 @@ def draw_seed(config: Config, reduce: Local) -> int:
         mine = fresh
     else:
         mine = read_seed(path)
+
     return int(reduce.first(lambda: mine))
 
 
@@ -71,6 +73,7 @@ def hold_out_rows(
             f"validation_fraction={fraction:g} of {len(held)} rows leaves none to "
             f"validate on: raise it, or leave it out."
         )
+
     return table.select(~held), table.select(held)
 
 
@@ -105,9 +108,11 @@ def describe(value: Any) -> str:
         text = f"{array.dtype.kind} {array.shape} {array.tolist()}"
     else:
         text = re.sub(r" at 0x[0-9a-f]+", "", repr(value))  # addresses differ
+
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     if len(text) < 200:
         return text
+
     return f"{text[:60]}... (SHA-256 {digest})"
 
 
@@ -126,6 +131,7 @@ def make_callbacks(
         raise BadOption(
             f"checkpoint={str(path)!r}: {what}. Name a file in a folder that exists."
         )
+
     return *config.callbacks, Checkpoint(
         name_rank_file(path, reduce), config.checkpoint_every, facts
     )
@@ -153,10 +159,12 @@ def read_eval_set(config: Config, eval_set: Any) -> GivenRows | None:
     """
     if eval_set is None:
         return None
+
     if isinstance(eval_set, list) and len(eval_set) == 1:
         pair = eval_set[0]
     else:
         pair = eval_set
+
     if not isinstance(pair, tuple | list):
         raise BadOption(f"eval_set is a {type(eval_set).__name__}: {ADVICE}")
     if len(pair) != 2:
@@ -171,6 +179,7 @@ def read_eval_set(config: Config, eval_set: Any) -> GivenRows | None:
             "eval_set= and validation_fraction= both give validation rows: leave one "
             "out."
         )
+
     with name_in_errors("eval_set"):
         return GivenRows(*pair).with_arrays()
 

@@ -54,6 +54,7 @@ def keep_growing(
     if not isinstance(engine.sites, Tied):
         if not method.grows:
             return None
+
         counts = torch.tensor(
             adapter.count_sites(table, engine.factor), device=engine.total.device
         )
@@ -61,6 +62,7 @@ def keep_growing(
             engine, sites=Tied(counts=counts, unit=min(1.0, table.heaviest))
         )
         state = state._replace(sites=map_tensors(lambda t: t[:0].clone(), state.sites))
+
     return _detach(run, engine, state, columns, table.lightest, table.heaviest)
 
 
@@ -76,6 +78,7 @@ def find_problem(method: Method, optimizer: str, schedule: str) -> str | None:
         return "optimizer='lbfgs' needs all rows at once: use 'adam' or 'sign' for partial_fit."
     if schedule == "inner-exact":
         return "schedule='inner-exact' needs all rows at once: use 'inner-approx' for partial_fit."
+
     return None
 
 
@@ -99,6 +102,7 @@ def grow(
         )
     if config.inducing is None:
         raise every_row("inducing=None", "rows of which more may come")
+
     table, features, labels = _read_table(config, request, classes, earlier)
     old = None if earlier is None else earlier.growing
     size = TableSize.of(table, features.n, numbered=False)
@@ -106,6 +110,7 @@ def grow(
         M = old.engine.prior.size
     else:
         M = policy.count_points(config, size)
+
     plan = policy.plan_training(config, size, M)
     if old is None:
         old = _start(config, table, plan, features)
@@ -130,6 +135,7 @@ def grow(
         found = found._replace(
             model=model, calibration=earlier.calibration, plan=earlier.plan
         )
+
     name = config.method.name_evidence(len(labels))
     return found._replace(classes=labels, growing=growing, evidence_name=name)
 
@@ -145,6 +151,7 @@ def _read_table(
     else:
         rows = check_rows(request.X, earlier.features)
         features = earlier.features
+
     labels, weight = read_labels(
         request.y, request.sample_weight, config.class_weight, rows
     )
@@ -153,6 +160,7 @@ def _read_table(
         every = np.unique(first)
     else:
         every = np.asarray(earlier.classes)
+
     if len(every) < 2:
         raise BadInput(
             f"only one class, {str(every[0])!r}, in the first call: pass all of them, "
@@ -167,6 +175,7 @@ def _read_table(
             f"classes={list(classes)} are not those of the first call, "
             f"{every.tolist()}."
         )
+
     unknown = np.setdiff1d(labels, every)
     if len(unknown):
         raise BadInput(
@@ -174,6 +183,7 @@ def _read_table(
             f"of the first call, {every.tolist()}: pass "
             "all classes to the first call, classes=."
         )
+
     present = weight > 0
     table = Table(
         rows[present],
@@ -253,6 +263,7 @@ def _absorb(run: Run, config: Config) -> None:
         size = GROWING_ROWS
     else:
         size = int(config.batch_size or run.rows.n_rows)
+
     run.guard.repairs = sum(row["repairs"] for row in run.history)
     skipped = 0
     info = None
@@ -261,6 +272,7 @@ def _absorb(run: Run, config: Config) -> None:
     ):
         info = _advance(run, batch, None)
         skipped += int(info.skipped)
+
     if run.learns:
         before = run.state
         info = _advance(run, run.rows.whole(), run.optimiser)
@@ -277,6 +289,7 @@ def _absorb(run: Run, config: Config) -> None:
         run.state = run.state._replace(
             theta=theta, sums=before.sums
         )  # the rows are in them already
+
     assert info is not None
     run.record(Outcome(float(info.objective), float(info.evidence), skipped))
 
@@ -310,6 +323,7 @@ def _is_frozen(kernel: Any, given: Any) -> bool:
     """Return whether the user froze all parameters of a kernel, or there are none."""
     if not isinstance(kernel, nn.Module):
         return True
+
     frozen = set()
     if isinstance(given, nn.Module):
         frozen = {name for name, p in given.named_parameters() if not p.requires_grad}

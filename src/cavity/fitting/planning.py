@@ -65,15 +65,18 @@ def choose_judging(
     if isinstance(cases, Streamed) and cases.apart is not None:
         judging = (cases.apart.role != TRAINS).mean()
         return replace(plan, parts=round(1 / judging))
+
     limit = request.clock.limit
     if plan.how != "folds" or (limit is None and config.max_seconds is None):
         return plan
+
     if limit is not None:
         draft = FitPlan(
             training=draft_training(config, facts.size), judging=plan, members=members
         )
         if request.reduce.first(lambda: fits_in(draft, limit / 2)):
             return plan
+
     return policy.plan_judging(config, facts, short=True)
 
 
@@ -88,6 +91,7 @@ def choose_seen(
     config = request.config
     if not isinstance(trains, Table) or not policy.samples_rows(config):
         return trains
+
     size = TableSize.of(trains, n_columns)
     most = policy.count_seen(config, size)
     if request.clock.limit is not None:
@@ -98,6 +102,7 @@ def choose_seen(
             lambda: count_rows_in(training, max(seconds, LEAST_SECONDS) / PASSES)
         )
         most = min(most, in_time)
+
     return draw_cases(trains, most, request.seed)
 
 
@@ -113,6 +118,7 @@ def expect_seconds(
     limit = request.config.max_seconds
     if limit is None:
         return seconds
+
     return min(seconds, limit - request.clock.spent())
 
 
@@ -160,6 +166,7 @@ def with_seconds(
     """Return the plan with the seconds that it takes on this machine, if one rank fits."""
     if request.reduce.world > 1:
         return plan
+
     seconds, fast_seconds = estimate_fits(plan, fast)
     return replace(plan, seconds=seconds, fast_seconds=fast_seconds)
 

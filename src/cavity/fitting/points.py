@@ -34,12 +34,15 @@ def choose_points(
         or len(candidates.X) < 2
     ):
         return inducing_points.choose(how, candidates, M, C, rng)
+
     arranged, place = candidates.arrange()
     if how == "auto":
         choose = inducing_points.choose_between_rows
     else:
         choose = inducing_points.choose
+
     Z = choose(how, arranged, M, C, rng)
     if C == 1:
         return Z
+
     return Z[place]

@@ -21,6 +21,7 @@ def refit_members(
     used = [recipe for recipe, w in zip(recipes, weights, strict=True) if w]
     if not used or not isinstance(fit.cases, Table):
         return ()
+
     names = ", ".join(recipe.name for recipe in used)
     announce(f"  pool: {names}", fit.request.verbose)
     members, _ = fit_members(used, fit.cases, None, fit.rows.blocks, lambda: math.inf)

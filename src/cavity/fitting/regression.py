@@ -57,6 +57,7 @@ def fit_regressor(request: Request[RegressorConfig], store: Store) -> list[str]:
         progress.trained = True
         result = make_record()
         store(result)
+
     return warn(begun, fit.plan, result, [])
 
 
@@ -121,6 +122,7 @@ def read_target_rows(request: Request[RegressorConfig]) -> tuple[Facts, Features
         given, features = read_target_source(
             source, config.normalize_y, config.owner, request.seed, reduce
         )
+
     check_ranks_agree(given, features, None, reduce)
     return given, features
 
@@ -164,6 +166,7 @@ def keep_rows(
     """Return what predictions need of the training rows."""
     if not config.method.keeps_rows or not isinstance(given, Table):
         return None
+
     X, y, weight = (
         torch.tensor(t, device=model.device) for t in (given.X, given.y, given.weight)
     )
@@ -185,6 +188,7 @@ def estimate_left_out(
     """
     if config.method.keeps_rows or config.method.committee is not None:
         return None
+
     (shift, scale) = units
     (mean, var) = (part[:, 0] for part in loo.f)
     if not config.method.predicts_residual:
@@ -208,9 +212,11 @@ def choose_inputs(
         return points_of(table.X, table.member, rng)
     if isinstance(table, Table) and origin == "subset":
         return distinct_rows(table.X)[0][None]
+
     config.check_size(table.n_rows)
     if origin == "rows" or config.inducing is None:
         return inducing_points.choose(None, start.candidates, 0, 1, rng)
+
     M = policy.count_points(config, size)
     return choose_points(config, start.candidates, M, 1, rng)
 
@@ -224,6 +230,7 @@ def make_early_stopping(
     """
     if raw.eval_set is None:
         return ()
+
     units = given.units or (0.0, 1.0)
     held = read_eval_targets(raw.eval_set, features, units)
 

@@ -44,6 +44,7 @@ class Request(NamedTuple, Generic[AnyConfig]):
     def verbose(self) -> int:
         if self.reduce.rank == 0:
             return self.config.verbose
+
         return 0
 
     def for_fold(self, seconds: float | None) -> Request[AnyConfig]:
@@ -69,6 +70,7 @@ class Request(NamedTuple, Generic[AnyConfig]):
         alone = self.reduce.world == 1
         if alone:
             return self._replace(config=policy.choose_device(self.config, size))
+
         return self
 
 
@@ -97,6 +99,7 @@ def _check_arguments(config: Config, reduce: Local) -> None:
     """Raise BadOption on every rank if versions or arguments differ."""
     if reduce.world == 1:
         return
+
     versions = {
         "cavity": __version__,
         "torch": torch.__version__,
@@ -122,6 +125,7 @@ def check_ranks_agree(
     """Raise BadInput on every rank if the rows differ."""
     if reduce.world == 1:  # the digest takes long
         return
+
     facts = {
         "the number of rows": table.n_rows,
         "the number of features": features.n,

@@ -81,9 +81,11 @@ def find_relevance(kernel: Any, columns: Columns, features: Features) -> Floats 
         weights = kernel.relevance(columns)
     if weights is None:
         return None
+
     prepare = features.preparation
     if prepare is None:
         mean = np.asarray(weights).mean(0)
     else:
         mean = fold_relevance(weights, prepare).mean(0)
+
     return np.asarray(mean / mean.sum())

@@ -37,6 +37,7 @@ def choose_training_rows(
         return replace(table, member=member[place])
     if method.active_set is not None:
         return _select_active_set(config, method.active_set, table, begin)
+
     return table
 
 
@@ -48,6 +49,7 @@ def _select_active_set(
     M = inducing_count(config.n_inducing, table.weight.sum())
     if len(distinct) <= M:
         return table
+
     weight = np.bincount(place, weights=table.weight)
     y = np.bincount(place, weights=table.weight * table.y) / weight
     noise = np.maximum(config.noise[0], 1e-6) / weight
@@ -97,6 +99,7 @@ def active_rows(
         factor[m] = (k - factor[:m, best] @ factor[:m]) / scale
         mean += factor[m] * ((y[best] - mean[best]) / scale)
         var -= factor[m] ** 2
+
     return np.sort(chosen)
 
 
@@ -122,6 +125,7 @@ def clustered_blocks(
         if blocks == 1:
             member[rows] = first
             return
+
         order = rows[np.argsort(U[rows, U[rows].var(0).argmax()], kind="stable")]
         left = blocks // 2
         cut = round(len(rows) * left / blocks)
@@ -149,4 +153,5 @@ def points_of(X: Floats, member: Ints, rng: np.random.Generator) -> Floats:
         others = np.array([row.tobytes() not in known for row in distinct])
         spare = rng.permutation(np.flatnonzero(others))[: M - len(rows)]
         filled.append(np.vstack([rows, distinct[spare]]))
+
     return np.stack(filled)

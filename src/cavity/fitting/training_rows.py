@@ -60,6 +60,7 @@ def prepare_rows(
         and policy.merges_equal_rows(config)
     ):
         table = seen.merge(cells=True)
+
     start = find_start(request, table, rows.features, rng)
     M = policy.count_points(config, TableSize.of(table, n_columns))
     Z = choose_points(config, start.candidates, M, seen.n_latent, rng)

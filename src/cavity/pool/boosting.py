@@ -81,6 +81,7 @@ class Boosting:
         rate = FIRST_REACH / max(affordable, 1.0)
         if rate < self.rate / 2:  # the usual trees take about twice as long
             return self
+
         return replace(quick, rate=min(max(rate, self.rate), quick.rate))
 
     def _grow(
@@ -108,8 +109,10 @@ class Boosting:
             goal = int(min(growth * rounds, rounds + affordable))
             if goal <= rounds:
                 break
+
             model.set_params(max_iter=goal).fit(rows.X, rows.y, rows.weight)
             loss = _find_losses(model, held, price)
+
         return model, loss
 
     def _count_first(self, n_classes: int) -> int:
@@ -147,6 +150,7 @@ class _Pace:
         left = self._left()
         if left == math.inf:
             return math.inf
+
         spent = max(self._at_start - left, 1e-9)
         return rounds * max(left, 0.0) / spent
 

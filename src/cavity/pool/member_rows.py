@@ -35,6 +35,7 @@ def make_codes(rows: MemberRows, blocks: Sequence[slice]) -> Codes | None:
     wide = [block for block in blocks if block.stop - block.start > 2]
     if not wide:
         return None
+
     first = np.arange(rows.X.shape[1])
     code = np.ones(rows.X.shape[1])
     labels = np.eye(rows.n_classes)[rows.y]
@@ -52,6 +53,7 @@ def make_codes(rows: MemberRows, blocks: Sequence[slice]) -> Codes | None:
         rank = np.argsort(order)
         first[block] = block.start
         code[block] = rank - (len(rank) - 1) / 2
+
     return Codes(first, code)
 
 
@@ -82,6 +84,7 @@ class MemberRows(NamedTuple):
             order = np.argsort(first)
             columns = TreeColumns(number[order], columns.sign[first[order]])
             X = add_codes(X, *self.codes)
+
         return self._replace(X=X[:, columns.number] * columns.sign), columns
 
     def make_member(
@@ -92,7 +95,9 @@ class MemberRows(NamedTuple):
             forest = join_trees(model, columns)
         else:
             forest = make_forest(model, columns, rounds)
+
         if self.codes is None:
             return forest
+
         block = self.codes.block.astype(np.int32)
         return forest._replace(block=block, code=self.codes.code)

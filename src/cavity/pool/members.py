@@ -170,6 +170,7 @@ class Networks:
             stages = train(steps=self.steps // 2)
             steps, network = self._choose_steps(stages, judge, left)
             recipe = replace(self, steps=steps, most=steps)
+
         return network._replace(used=columns.number.copy()), recipe
 
     def _choose_steps(
@@ -189,6 +190,7 @@ class Networks:
             spent = at_start - left()
             if not paid or 2 * taken > self.most or spent > left():
                 break
+
         return steps, best
 
 
@@ -206,6 +208,7 @@ def _is_clear(gain: Floats, loss: Floats, weight: Floats | None) -> bool:
         share = np.full(len(gain), 1 / len(gain))
     else:
         share = weight / weight.sum()
+
     mean = float(share @ gain)
     error = math.sqrt(np.square(share) @ np.square(gain - mean))
     return bool(mean > max(error, CLEAR_GAIN * float(share @ loss)))
@@ -274,6 +277,7 @@ def make_members(ensemble: Any, plan: MembersPlan, seed: int) -> list[Recipe]:
         return []
     if not isinstance(ensemble, str):
         return [Given(classifier) for classifier in ensemble]
+
     recipes: list[Recipe] = [Frequencies()]
     if plan.rate:
         recipes.append(Boosting(plan.rate, seed))
@@ -316,7 +320,9 @@ def fit_members(
         for recipe in recipes:
             if len(members) >= always and left() <= 0:
                 break
+
             member, chosen = recipe.fit(rows, columns, judges, left)
             members.append(member)
             known.append(chosen)
+
     return members, known

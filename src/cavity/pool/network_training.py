@@ -125,6 +125,7 @@ def _draw_layers(
         for inputs in (n, 1):
             drawn = rng.uniform(-most, most, (K, inputs, m))
             layers.append(drawn.astype(np.float32))
+
     return layers
 
 

@@ -25,6 +25,7 @@ class MembersPlan:
             return "none"
         if not self.linear and not self.trees:
             return "given classifiers"
+
         found = ["class frequencies"]
         if self.linear:
             found += ["logistic regression", f"{self.networks} networks"]

@@ -60,6 +60,7 @@ def name_member(member: Member) -> str:
         return "networks"
     if member.boosted:
         return "boosting"
+
     has_one_node = len(member.child) == 1
     return "class frequencies" if has_one_node else "extra trees"
 
@@ -91,6 +92,7 @@ class Pool(NamedTuple):
         """
         if self.is_trivial:
             return log_p
+
         ask = methodcaller("log_proba", X)
         logs = [partial(ask, member) for member in self.members]
         return normalised(self.add_members(log_p, var, logs))
@@ -110,6 +112,7 @@ class Pool(NamedTuple):
             # a model that is too confident is so everywhere
             far = min(1.0, self.weight + sum(self.weights))
             own = far + (self.weight - far) * gate
+
         total = own * log_p
         for weight, log_member in zip(self.weights, logs, strict=True):
             if weight:

@@ -25,6 +25,7 @@ def limit_cells(X: Floats) -> Floats:
     most = float(np.finfo(np.float32).max)
     if np.abs(X).max(initial=0.0) <= most:
         return X
+
     return np.clip(X, -most, most)
 
 
@@ -41,6 +42,7 @@ def bin_without_weights(model: Any) -> Any:
             return bin_data(X, None, is_training_data)
 
         model._bin_data = bin_unweighted
+
     return model
 
 
@@ -65,6 +67,7 @@ def grow_trees(
     grow = partial(_grow_tree, np.ascontiguousarray(X, np.float32), y, weight, leaves)
     if threads == 1:  # joblib would take a fifth longer on small tables
         return [grow(seed) for seed in seeds]
+
     parallel = Parallel(n_jobs=threads, prefer="threads")
     return list(parallel(delayed(grow)(seed) for seed in seeds))
 
@@ -91,6 +94,7 @@ def _grow_tree(
             builder = BestFirstTreeBuilder(splitter, 2, 1, 0.0, deepest, leaves, 0.0)
         else:
             builder = DepthFirstTreeBuilder(splitter, 2, 1, 0.0, deepest, 0.0)
+
         builder.build(tree, X, y[:, None].astype(np.float64), weight)
         return tree
     except (ImportError, TypeError, ValueError, AttributeError):
@@ -122,12 +126,14 @@ def choose_columns(X: Floats, members: Sequence[Any]) -> TreeColumns:
         for name in ("monotonic_cst", "interaction_cst"):
             if getattr(member, name, None) is not None:
                 return every
+
     _, first = np.unique(hash_rows(X), return_index=True)
     distinct = X[first]
     sign = find_signs(distinct)
     varying = order_columns(distinct * sign)
     if len(varying):
         return TreeColumns(varying, sign[varying])
+
     return every
 
 
@@ -144,6 +150,7 @@ def make_forest(
         columns = TreeColumns.first(model.n_features_in_)
     if isinstance(model, HistGradientBoostingClassifier):
         return _read_boosting(model, columns, rounds)
+
     trees = np.ravel(getattr(model, "estimators_", [model]))
     if not all(hasattr(tree, "tree_") for tree in trees):
         raise BadOption(
@@ -151,6 +158,7 @@ def make_forest(
             "HistGradientBoostingClassifier, ExtraTreesClassifier, "
             "RandomForestClassifier or DecisionTreeClassifier."
         )
+
     return join_trees([tree.tree_ for tree in trees], columns)
 
 
@@ -219,6 +227,7 @@ def _read_boosting(model: Any, columns: TreeColumns, rounds: int | None) -> Fore
             "HistGradientBoostingClassifier with categorical_features cannot be stored "
             "as arrays: leave categorical_features out."
         )
+
     try:
         forest = _convert_boosting(model, columns, None)
         row = np.zeros((1, 1 + columns.number.max()))
@@ -228,12 +237,14 @@ def _read_boosting(model: Any, columns: TreeColumns, rounds: int | None) -> Fore
             forest = _convert_boosting(model, columns, rounds)
     except (AttributeError, LookupError, TypeError, ValueError):
         same = False
+
     if not same:
         raise BadOption(
             "the trees of HistGradientBoostingClassifier of scikit-learn "
             f"{version('scikit-learn')} cannot be read: install scikit-learn 1.6 to "
             "1.9, update cavity, or use ensemble=ExtraTreesClassifier(200)."
         )
+
     return forest
 
 
@@ -244,6 +255,7 @@ def _convert_boosting(model: Any, columns: TreeColumns, rounds: int | None) -> F
         for k, predictor in enumerate(stage):
             trees.append(predictor.nodes)
             column.append(k)
+
     nodes = np.concatenate(trees)
     is_leaf = nodes["is_leaf"].astype(bool)
     splits = _Splits(

@@ -42,6 +42,7 @@ def add_codes(X: Any, block: Index, code: Floats) -> Any:
         codes = np.zeros((len(code), len(code)))
         codes[own, block] = code
         return X @ codes
+
     coded = X.copy()
     for first in np.unique(block[block != own]):
         levels = np.flatnonzero(block == first)
@@ -78,6 +79,7 @@ class Forest(NamedTuple):
         """Return rows, an array or an ONNX value, with the codes of categories."""
         if len(self.code):
             return add_codes(X, self.block, self.code)
+
         return X
 
     def log_proba(self, X: Floats) -> Floats:
@@ -115,6 +117,7 @@ class Forest(NamedTuple):
             row = np.tile(np.arange(n), len(root)) if n > 1 else None
             leaves = self._walk(root.repeat(n), row, cells)
             found[first : first + size] = self.leaf.take(leaves).reshape(-1, n)
+
         return found
 
     def _walk(self, at: Index, row: Index | None, cells: NDArray[Any]) -> Index:
@@ -132,6 +135,7 @@ class Forest(NamedTuple):
                     cell = row + np.multiply(cell, n, dtype=np.intp)
                 right = flat.take(cell) > self.threshold.take(at)
                 at = np.add(self.child.take(at), right, dtype=np.intp)
+
             moved = np.flatnonzero(at != before)
             if not len(moved):
                 return at
@@ -149,9 +153,11 @@ class Forest(NamedTuple):
         """
         if len(self.child) > MOST_NODES or self._sizes().max() > SMALL:
             return None
+
         edges, rank = self._rank_thresholds()
         if any(len(thresholds) >= SMALL for thresholds in edges.values()):
             return None
+
         is_first = np.diff(self.root // CLIMBED_NODES, prepend=-1) > 0
         groups = [
             self._arrange_levels(roots, rank)
@@ -170,6 +176,7 @@ class Forest(NamedTuple):
                     code[feature] = thresholds.searchsorted(cells[feature, some])
                 numbers = [_climb(levels, code, scratch) for levels in groups]
                 found[:, some] = self.leaf.take(root + np.concatenate(numbers))
+
             return found
 
         return climb
@@ -189,6 +196,7 @@ class Forest(NamedTuple):
             edges[feature], rank[nodes] = np.unique(
                 self.threshold[nodes], return_inverse=True
             )
+
         return edges, rank
 
     def _arrange_levels(self, at: Index, rank: Index) -> list[Level]:
@@ -205,11 +213,13 @@ class Forest(NamedTuple):
             order = rank[at, None].astype(np.uint8)
             levels.append(Level(inner, feature, order, number))
             at = np.concatenate([self.child[at], self.child[at] + 1])
+
         return levels
 
     def _find_logs(self, leaves: Index) -> Floats:
         if not self.boosted:
             return _normalised(self._sum_frequencies(leaves))
+
         scores = self.start + self._sum_scores(leaves)
         if scores.shape[1] == 1:
             scores = np.hstack([np.zeros_like(scores), scores])
@@ -241,6 +251,7 @@ class Forest(NamedTuple):
             cell = self.column[:, None] + C * np.arange(n)
             sums = np.bincount(cell.reshape(-1), scores.reshape(-1), n * C)
             total[first : first + size] = sums.reshape(n, C)
+
         return total
 
 
@@ -274,6 +285,7 @@ def _climb(levels: list[Level], code: Bytes, scratch: Bytes) -> Bytes:
         step += left
         number = level.number[:, :n]
         number[level.inner] = step
+
     return number
 
 
@@ -360,6 +372,7 @@ def _find_distinct(
     distinct = value[first]
     if all(np.array_equal(distinct[place[block]], value[block]) for block in blocks):
         return place, distinct
+
     return np.arange(len(value)), value
 
 

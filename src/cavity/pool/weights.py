@@ -65,11 +65,13 @@ def fit_temperature(log_p: Floats, y: Ints, omega: Floats) -> float:
     # not `<=`: a user's own likelihood may lack probabilities, and the slope is then NaN
     if not abs(at_one) > TEMPERATURE_PENALTY:
         return 1.0
+
     bound = HIGHEST_WEIGHT if at_one > 0 else LOWEST_TEMPERATURE_WEIGHT
     end = math.log(bound)
     penalty = math.copysign(TEMPERATURE_PENALTY, at_one)
     if slope(end, penalty) * penalty >= 0:
         return math.exp(end)
+
     return math.exp(brentq(slope, 0.0, end, args=(penalty,), xtol=1e-9))
 
 
@@ -83,6 +85,7 @@ def fit_weights(parts: list[Floats], y: Ints, omega: Floats) -> Floats:
 
     if len(parts) == 1:
         return np.array([fit_temperature(parts[0], y, omega)])
+
     rows = _HeldRows(np.stack([np.maximum(part, LOWEST) for part in parts]), y, omega)
     alone = np.eye(len(parts))[0]
 
@@ -112,4 +115,5 @@ def make_gate(scale: Floats, u: Floats) -> Gate | None:
     usual = float(np.quantile(u, USUAL))
     if usual < MOST_USUAL:
         return Gate(scale, usual)
+
     return None

@@ -39,6 +39,7 @@ def predict_blocks(
     parts = [predict(model, rows) for rows in _read_blocks(model, features, X, size)]
     if len(parts) == 1:
         return parts[0]
+
     joined: Any = tuple(map(np.concatenate, zip(*parts, strict=True)))
     return joined
 
@@ -74,6 +75,7 @@ def accuracy(
         (labels,) = predict_labels(model, piece.X, classes)
         right += float(weight[labels == piece.y].sum())
         total += float(weight.sum())
+
     _warn_of_notes(source)
     return right / total
 
@@ -110,8 +112,10 @@ def _find_plain(X: Any, features: Features) -> Floats | None:
         X = X.X
     elif features.names is not None or features.preparation is not None:
         return None
+
     if type(X) is not np.ndarray or X.dtype != np.float64 or X.ndim != 2:
         return None
+
     fits = (
         X.shape[1] == features.n
         and len(X) > 0
@@ -120,6 +124,7 @@ def _find_plain(X: Any, features: Features) -> Floats | None:
     )
     if fits and np.isfinite(X).all():
         return X
+
     return None
 
 
@@ -131,10 +136,12 @@ def _find_unlabelled(X: Any, features: Features) -> Source | None:
         return X
     if sources.is_files(X):
         return Arrow(X, model=features, labelled=False)
+
     is_other_sequence = isinstance(X, Sequence) and not isinstance(X, list | tuple)
     if sources.is_batches(X) and not is_other_sequence:
         pairs = map(_with_labels, X() if callable(X) else X)
         return Batches(lambda: pairs)
+
     return None
 
 
@@ -142,6 +149,7 @@ def _with_labels(batch: Any) -> Any:
     """Return a batch with labels: unused ones if it is a table alone."""
     if hasattr(batch, "shape"):
         return batch, np.zeros(len(batch))
+
     return batch
 
 
@@ -165,5 +173,6 @@ def _check_width(pieces: Iterator[Piece], features: Features) -> Iterator[Piece]
                 f"{features.n} features as input: give the columns of the training "
                 "rows, in their order."
             )
+
         if len(piece.index):
             yield piece

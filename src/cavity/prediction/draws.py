@@ -88,6 +88,7 @@ def draw_log_proba(
         else:
             flat = _limit(model, f.reshape(-1, C), variance)
             log_p = log_probabilities(model, Marginals(flat, variance.expand_as(flat)))
+
         yield _combine(model, log_p, rows, n_draws).reshape(n_draws, len(rows), -1)
 
 
@@ -98,6 +99,7 @@ def _limit(model: FittedModel, f: Tensor, variance: Tensor) -> Tensor:
     """
     if type(model.likelihood) not in (ProbitPairs, RobustMax):
         return f
+
     largest = f.max(1, keepdim=True).values
     return torch.maximum(f, largest - FAR * (2 * variance.max()).sqrt())
 
@@ -107,6 +109,7 @@ def _combine(model: FittedModel, log_p: Floats, rows: Floats, n_draws: int) -> F
     pool = model.pool
     if pool.is_trivial:
         return log_p
+
     var = np.empty((len(rows), 0))
     if pool.gate is not None:
         var = as_array(predict_latent(model, rows).var)

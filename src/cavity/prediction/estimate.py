@@ -121,6 +121,7 @@ class Estimate(Tabular, _Scores):
         """Number of the rows, and where they come from, in words."""
         if self.how.startswith(f"{self.rows} rows"):
             return self.how
+
         return f"{self.rows} rows ({self.how})"
 
     @property
@@ -137,6 +138,7 @@ class Estimate(Tabular, _Scores):
         """Warning that the model is not better than class frequencies, or None."""
         if self.log_loss < self.baseline_log_loss:
             return None
+
         return (
             "the model is not better than class frequencies: its log loss on rows "
             "that it did not train on is "

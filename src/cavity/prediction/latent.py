@@ -70,6 +70,7 @@ class Form(NamedTuple):
             t = (self.matrix.reshape(-1, M) @ k[0]).reshape(C, M + 1, -1)
         else:
             t = self.matrix @ k
+
         mean = 1 * t[:, -1]  # a copy
         explained = t[:, :-1]
         explained *= explained
@@ -89,6 +90,7 @@ class Form(NamedTuple):
             explained = t[:, : stop - start]
             explained *= explained
             var = var + (self.weight[..., start:stop] @ explained)[:, 0]
+
         return mean, namespace(k).maximum(var, 0)
 
 
@@ -118,6 +120,7 @@ def make_form(
     form = Form(xp.like(1 * matrix, mean), xp.like(-weight[:, None], mean), triangular)
     if _is_accurate(form, L, mu, half, xp.double(noise)[:, None]):
         return form
+
     return None
 
 

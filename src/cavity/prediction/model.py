@@ -68,6 +68,7 @@ class FittedModel(_Arrays):
         """
         if self.by_solves or self.coupled:
             return None
+
         return make_form(self.prior_lower, self.mean, self.lower, self.noise)
 
     @cached_property
@@ -97,6 +98,7 @@ class FittedModel(_Arrays):
 
         if self.xp is NUMPY:
             return torch.device("cpu")
+
         return self.mean.device
 
     @property
@@ -113,6 +115,7 @@ class FittedModel(_Arrays):
             return 60
         if isinstance(self.likelihood, Softmax):
             return 8
+
         return 1
 
     @property
@@ -120,6 +123,7 @@ class FittedModel(_Arrays):
         """Inducing inputs, [C M D] or [1 M D]; [C 0 D] in the frequency domain."""
         if self.spectral:
             return as_array(self.Z)[:, :0]
+
         return as_array(self.Z)
 
     @property
@@ -135,6 +139,7 @@ class FittedModel(_Arrays):
         """
         if not self.spectral:
             return None
+
         found = as_array(self.points) / as_array(self.spread)
         return found[:, : self.Z.shape[-2] // 2]
 
@@ -165,6 +170,7 @@ class FittedModel(_Arrays):
         """Return mean and variance of f at rows [n D], noise included, each [n C]."""
         if self.form is None:
             return Marginals(*self.marginals_and_residual(X)[:2])
+
         mean, var = self.form.apply(*self.covariances(X))
         return Marginals(mean.T, var.T)
 
@@ -206,6 +212,7 @@ class FittedModel(_Arrays):
         if self.spectral:
             features = self.formula.cross(self.points, X)
             return self.xp.swap(features) @ features
+
         k = self.formula.cross(self.formula.prepare(X[None]), X)
         noise = self.xp.maximum(self.formula.diag(X) - self.xp.einsum("cnn->cn", k), 0)
         return k + noise[:, None] * self.xp.like(np.eye(len(X)), k)
@@ -216,6 +223,7 @@ class FittedModel(_Arrays):
 
         if torch.empty(0, device=device).device == self.device:
             return self
+
         prior, likelihood = copy.deepcopy(self.modules.get())
         return record_model(
             prior.to(device),
@@ -265,6 +273,7 @@ def record_model(
         # one layout for all: the last bits of products depend on it
         tensor = torch.as_tensor(value).detach().contiguous()
         arrays[name] = tensor if on_gpu else tensor.numpy()
+
     return make_model(
         arrays,
         prior.learnt,
@@ -299,6 +308,7 @@ def make_model(
         noise = arrays["prior.fixed_noise"]
     else:
         noise = namespace(spread).exp(arrays["prior.log_noise"])
+
     return FittedModel(
         formula=formula,
         Z=Z,

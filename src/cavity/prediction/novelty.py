@@ -61,6 +61,7 @@ def make_novelty(prior_var: Floats, var: Floats, weight: Floats) -> Novelty | No
     known = np.isfinite(values)
     if not known.any() or not np.isfinite(scale).all():
         return None
+
     u, place = np.unique(values[known].round(12), return_inverse=True)
     each = np.bincount(place, weight[known])
     below = each.cumsum() - 0.5 * each
@@ -75,4 +76,5 @@ def find_novelty(novelty: Novelty | None) -> Novelty:
             "this model cannot measure novelty: it comes from a version before 0.3, or "
             "from partial_fit(), which keeps no training rows. Fit it again with fit()."
         )
+
     return novelty

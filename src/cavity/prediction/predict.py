@@ -59,6 +59,7 @@ def as_rows(model: FittedModel, X: Any) -> Array:
     """Return rows as an array of the model's kind."""
     if model.xp is NUMPY:
         return np.asarray(X, dtype=np.float64)
+
     if isinstance(X, np.ndarray) and not X.flags.writeable:
         X = X.copy()
     return model.xp.like(X, model.mean)

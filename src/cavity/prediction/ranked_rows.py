@@ -67,6 +67,7 @@ def rank(
             "from 0): their score is not a number. Look at their features and at "
             "predict_uncertainty, or leave these rows out."
         )
+
     if n is not None and n > len(rows):
         warnings.warn(
             f"n={n}, but there are only {len(rows)} rows: returning all of them.",

@@ -102,6 +102,7 @@ class TargetEstimate(Tabular, _TargetScores):
         """Warning that the model is not better than mean and variance of y, or None."""
         if self.log_density > self.baseline_log_density:
             return None
+
         return (
             "the model is not better than the mean and the variance of y: its "
             "negative log density on rows that it did not train "
@@ -123,6 +124,7 @@ class TargetEstimate(Tabular, _TargetScores):
                     f"Normal intervals of {level}% are too {wrong}: use "
                     "predict_interval, which learns from residuals."
                 )
+
         return "Normal intervals hold as many rows as they should."
 
     def find_half_width(self, coverage: float) -> float:
@@ -136,6 +138,7 @@ class TargetEstimate(Tabular, _TargetScores):
         place = max(1, math.ceil(coverage * (1 + 1 / self.rows) * n))
         if place <= n:
             return self.scores[place - 1]
+
         return max(find_normal_half_width(coverage), *self.scores[-1:])  # may be empty
 
     def __str__(self) -> str:

@@ -102,6 +102,7 @@ def solve(model: FittedModel, rows: TrainingRows, V: Array) -> Array:
     """Solve the system for each column of V [N n]."""
     if rows.tol == 0:
         return low_rank_solve(rows, V)
+
     return conjugate_gradients(model, rows, V)
 
 
@@ -126,6 +127,7 @@ def conjugate_gradients(model: FittedModel, rows: TrainingRows, V: Array) -> Arr
         going = _norm(residual) > goal
         if not going.any():
             return x
+
         image = product(direction)
         curvature = xp.maximum((direction * image).sum(0), TINY)
         step = xp.where(going, rho / curvature, 0.0)
@@ -182,6 +184,7 @@ def _latent_from_rows(model: FittedModel, rows: TrainingRows, new: Array) -> Mar
         mean, cov = _joint_from_rows(model, rows, new[start : start + size])
         means.append(mean)
         variances.append(cov.diagonal().copy())  # not a view: it would keep cov
+
     return Marginals(np.concatenate(means), np.maximum(np.concatenate(variances), 0))
 
 
@@ -207,6 +210,7 @@ def _nearest_covariance(cov: Floats) -> Floats:
     values, vectors = np.linalg.eigh(cov)
     if values[0] >= 0:
         return cov
+
     return np.asarray((vectors * np.maximum(values, 0)) @ vectors.T)
 
 
@@ -249,9 +253,11 @@ def predict_values(
     """Return mean and variance of f at each new row, [n], as NumPy arrays."""
     if rows is not None:
         return _latent_from_rows(model, rows, as_rows(model, new))
+
     f = Marginals(*map(model.xp.host, predict_latent(model, new)))
     if len(model.lower) > 1:
         return committee(model, f, new)
+
     mean = f.mean[:, 0]
     var = f.var[:, 0]
     if not with_residual:
@@ -299,6 +305,7 @@ def predict_joint(
         return committee_joint(mean, cov, prior)
     if not with_residual:
         return mean[0], cov[0]
+
     return mean[0], cov[0] + prior - a[0].T @ a[0]
 
 

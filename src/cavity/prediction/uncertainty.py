@@ -86,6 +86,7 @@ def split_entropy(model: FittedModel, f: Marginals | Joint) -> tuple[Floats, Flo
             for mean, var in split_marginals(model, f):
                 known = np.maximum(host(var) - noise, 0)
                 parts.append(ask(outcome.uncertainty, host(mean), known, noise))
+
     aleatoric = np.concatenate([part[1] for part in parts])
     epistemic = np.concatenate([part[2] for part in parts])
     return aleatoric, epistemic

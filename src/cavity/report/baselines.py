@@ -27,6 +27,7 @@ def logistic_log_loss(
     classes, codes = np.unique(y, return_inverse=True)
     if X.size * len(classes) > MOST_WORK:
         return None
+
     w = np.ones(len(X))
     if weight is not None:
         w = np.asarray(weight, dtype=np.float64)
@@ -45,12 +46,15 @@ def logistic_log_loss(
         held = fold == i
         if not held.any() or len(set(codes[~held])) < len(classes):
             continue
+
         model = LogisticRegression(max_iter=300)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model.fit(X[~held], codes[~held], w[~held])
             log_p = model.predict_log_proba(X[held])
+
         own = log_p[np.arange(held.sum()), codes[held]]
         loss -= float(w[held] @ np.maximum(own, LEAST_LOG))
         total += float(w[held].sum())
+
     return loss / total if total else None

@@ -49,6 +49,7 @@ def reliability(P: Any, y: Any, bins: int = BINS, labels: Any = None) -> Reliabi
         raise BadOption(
             f"bins={bins!r} must be an integer of at least 1 and at most {MOST_BINS}."
         )
+
     return bin_rows(*check_probabilities(P, y, labels), bins=bins)
 
 
@@ -72,15 +73,18 @@ def check_probabilities(P: Any, y: Any, labels: Any = None) -> tuple[Floats, Int
             f"labels has {len(names)} entries, but P has {P.shape[1]} columns: give "
             f"one each."
         )
+
     if names is not None:
         names = np.asarray(names)
         if labels is not None or np.isin(y, names).all():
             y = match_labels(y, names)
+
     if y.dtype.kind not in "iub" or y.min() < 0 or y.max() >= P.shape[1]:
         raise BadInput(
             f"y must hold columns of P, 0 to {P.shape[1] - 1}, or labels: pass "
             f"labels=clf.classes_."
         )
+
     wrong = ~((P >= -SLACK) & (P <= 1 + SLACK)).all(1)  # NaN too
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
@@ -88,6 +92,7 @@ def check_probabilities(P: Any, y: Any, labels: Any = None) -> tuple[Floats, Int
             f"row {row} of P, {P[row].tolist()!s:.60}, is not a row of probabilities: "
             f"pass the result of predict_proba, not logits."
         )
+
     return P, y.astype(np.int64)
 
 
@@ -99,4 +104,5 @@ def match_labels(y: NDArray[Any], labels: NDArray[Any]) -> Ints:
             f"the label {sorted(map(str, unknown))[0]!r} is not in "
             f"labels={labels.tolist()}."
         )
+
     return np.array([place[label] for label in y.tolist()], dtype=np.int64)

@@ -47,6 +47,7 @@ def draw_calibration(P: Floats, codes: Any) -> Figure:
         kind = "c0" if table.many[k] else "c0 pale"
         tip = f"{table.rows[k]} rows: predicted {said:.0%}, right {right:.0%}"
         plot.dot(said, right, kind, tip, radius=3 + 6 * np.sqrt(table.share[k]))
+
     alt = (
         f"Reliability diagram of {len(filled)} bins with rows; expected calibration "
         f"error {table.error:.3f}."
@@ -170,6 +171,7 @@ def _draw_line(
         band = s.kind if len(series) <= 3 else f"{s.kind} pale"
         plot.band(x, s.low[~missing], s.high[~missing], band)
         plot.line(x, s.mean[~missing], s.kind)
+
     places = np.full(len(missing), plot.xlim[1])
     places[~missing] = x
     for s in series:
@@ -180,6 +182,7 @@ def _draw_line(
                 plot.whisker((place, place), (s.low[i], s.high[i]), s.kind)
                 kind += " hollow"
                 radius = 4
+
             tip = s.tip(i, format_value(found.values[i]))
             plot.dot(place, s.mean[i], kind, tip, radius)
 
@@ -209,6 +212,7 @@ def _draw_levels(
             y = place + 0.7 * (0.5 - (k + 0.5) / len(series))
             plot.whisker((s.low[i], s.high[i]), (y, y), s.kind)
             plot.dot(s.mean[i], y, s.kind, s.tip(i, name))
+
     return plot.render(f"{what} for {n} levels of {found.name}.", None, ticks)
 
 
@@ -225,6 +229,7 @@ def draw_scatter(mean: Floats, std: Floats, y: Floats, target: str) -> Figure:
         predicted = f"{format_number(mean[i], 4)} ± {format_number(std[i], 2)}"
         tip = f"row {i}: predicted {predicted}, true {format_number(y[i])}"
         plot.dot(mean[i], y[i], kind, tip, radius=3)
+
     alt = f"True against predicted {name} of {len(chosen)} rows."
     caption = (
         "On the diagonal, predictions are exact. Orange rows lie outside their 95% "
@@ -248,6 +253,7 @@ def draw_coverage(mean: Floats, std: Floats, y: Floats) -> Figure:
         tip = f"{level:.0%} intervals hold {share:.0%} of the rows"
         plot.dot(level, share, "c0", tip)
         found.append(f"{share:.2f} of {level:.2f}")
+
     caption = (
         "On the diagonal, intervals hold as many rows as they should. Below it they "
         "are too narrow."

@@ -68,6 +68,7 @@ class Findings(NamedTuple):
         """The rows, if their truth is known."""
         if self.scored is None or self.scored.truth is None:
             return None
+
         return self.scored
 
 
@@ -103,6 +104,7 @@ def score_rows(model: Model, fit: Result, raw: RawRows, y: Any) -> Scored:
         outcome = np.column_stack(model.predict(rows, return_std=True))
     else:
         outcome = model.predict_log_proba(rows)
+
     novelty = None
     if fit.novelty is not None:
         novelty = model.predict_novelty(rows)
@@ -115,6 +117,7 @@ def score_rows(model: Model, fit: Result, raw: RawRows, y: Any) -> Scored:
             f"X has {len(raw.X)} rows and y has shape {y.shape}: give one {what} per "
             f"row."
         )
+
     weight = np.ones(len(y))
     if fit.classes is None:
         truth = y.astype(np.float64)
@@ -123,6 +126,7 @@ def score_rows(model: Model, fit: Result, raw: RawRows, y: Any) -> Scored:
     else:
         truth = encode(y, fit.classes)
         assessed = assess_classes(outcome, truth, weight, fit.class_prior)
+
     return Scored(raw, outcome, novelty, truth, *assessed)
 
 
@@ -142,8 +146,10 @@ def rank_columns(
         found = model.explain(Prepared(scored.raw.X[chosen]), y[chosen], n_repeats=2)
         values = found.importance
         errors = found.standard_error
+
     if values is None:
         return None
+
     order = [j for j in np.argsort(-values, kind="stable").tolist() if j in used]
     if errors is not None:
         errors = errors[order].tolist()
@@ -153,6 +159,7 @@ def rank_columns(
 def find_dependences(found: Findings) -> list[tuple[PartialDependence, float]]:
     if found.ranking is None or found.scored is None:
         return []
+
     raw = found.scored.raw
     n_values = 12
     n_rows = 30
@@ -167,6 +174,7 @@ def find_dependences(found: Findings) -> list[tuple[PartialDependence, float]]:
                 raw, j, n_values=n_values, n_rows=n_rows
             )
             dependences.append((part, value))
+
     return dependences
 
 
@@ -186,7 +194,9 @@ def find_notable(scored: Scored, is_regression: bool) -> list[tuple[int, str]]:
             off = np.abs(truth - outcome[:, 0]) / doubt
         else:
             off = -outcome[np.arange(len(truth)), truth]
+
         hard = np.argsort(-off, kind="stable")[:few].tolist()
+
     rows = [(n, "hardest, uncertain" if n in unsure else "hardest") for n in hard]
     return rows + [(n, "uncertain") for n in unsure if n not in hard]
 

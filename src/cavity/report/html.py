@@ -73,6 +73,7 @@ def write_report(
     """
     if X is None and y is not None:
         raise BadInput("labels y were given without rows X: give both or neither.")
+
     page = make_page(find(model, X, y), title, row_numbers, note, training_rows)
     write_bytes(path, page.encode())
     return Path(path)
@@ -116,6 +117,7 @@ def find_lead(found: Findings) -> dict[str, Any]:
             if value > max(0.01, 2 * error)
         ]
         lead["best"] = clear[:3]
+
     scored = found.judged
     if scored is None:
         return lead
@@ -139,6 +141,7 @@ def judge_classes(scored: Scored) -> tuple[str, str]:
         return "bad", "Not shown to be better than guessing"
     if scored.ranges["error"][1] < 0.5 * scored.plain["error"]:
         return "good", "Much better than guessing"
+
     return "fair", "Better than guessing"
 
 
@@ -148,6 +151,7 @@ def judge_numbers(scored: Scored) -> tuple[str, str]:
         return "bad", "Not shown to be better than the mean"
     if ratio < 0.5:
         return "good", "Much better than the mean"
+
     return "fair", "Better than the mean"
 
 
@@ -159,12 +163,14 @@ def describe_calibration(scored: Scored) -> str:
     if not low <= said <= high:
         trait = "too sure" if said > right else "not sure enough"
         return f"It is {trait} of itself: its probabilities {promise}"
+
     ece = scored.scores["ece"]
     if ece > CALIBRATED and len(scored.outcome) >= MANY:
         return (
             f"Take single probabilities with care: they are off by {100 * ece:.0f} "
             f"points on average, in both directions."
         )
+
     return (
         f"Its probabilities can be trusted, as far as these rows tell: they {promise}"
     )
@@ -178,6 +184,7 @@ def describe_failures(scored: Scored, classes: list[str]) -> str:
     hits = confusion.diagonal()
     if hits.sum() == rows.sum():
         return "It makes no error on these rows."
+
     miss = (rows - hits) / np.maximum(rows, 1)
     if (rows >= FEW_ROWS).any():
         miss = np.where(rows >= FEW_ROWS, miss, -1.0)

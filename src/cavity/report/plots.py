@@ -80,6 +80,7 @@ def reliability_diagram(
         area = 14 + 180 * table.share[chosen]
         right = table.accuracy[chosen]
         ax.scatter(x, right, s=area, color=colour, alpha=alpha, **dot)
+
     sample: Any = {"color": colour, "marker": "o", "markeredgecolor": "white"}
     ax.plot([], [], label=label or None, **sample)
     ax.set(xlim=(0, 1.03), ylim=(-0.02, 1.03))
@@ -142,6 +143,7 @@ def decision_regions(
         raise BadInput(
             f"decision regions need X with two columns, but X has shape {X.shape}."
         )
+
     ax = _get_axes(ax)
     low = X.min(0)
     high = X.max(0)
@@ -172,6 +174,7 @@ def _draw_rows(classes: Any, X: Floats, y: Any, ax: Axes) -> None:
         name = shorten(f"{label}", NAME_WIDTH).replace("$", r"\$")
         x, height = X[y == label].T
         ax.scatter(x, height, color=colour, label=name, **look)
+
     if len(classes) <= len(COLOURS):
         where: Any = {"loc": "best"}
         if len(classes) > MOST_INSIDE:
@@ -211,12 +214,15 @@ def _find_doubt(clf: Any, plane: Any) -> Any:
     """
     if not isinstance(clf, GPClassifier):
         return 0.0
+
     novelty = view_fit(clf).novelty
     if novelty is None:
         return 0.0
+
     usual = novelty.quantiles[USUAL]
     if not usual < 1:
         return 0.0
+
     u = clf.predict_latent(plane)[1] @ novelty.scale[:, None]
     return ((u - usual) / (1 - usual)).clip(0, 1)
 
@@ -224,8 +230,10 @@ def _find_doubt(clf: Any, plane: Any) -> Any:
 def _get_axes(ax: Axes | None) -> Axes:
     if ax is not None:
         return ax
+
     try:
         from matplotlib import pyplot
     except ModuleNotFoundError:
         raise missing_extra("matplotlib", "plot") from None
+
     return pyplot.gca()

@@ -107,6 +107,7 @@ def find_weak_classes(classes: list[str], rows: Ints, predicted: Ints) -> WeakCl
             never.append(name)
         if 0 < n < FEW_ROWS:
             few.append(f"{name} ({n})")
+
     return WeakClasses(never, few)
 
 
@@ -161,6 +162,7 @@ def compute_auc(score: Floats, positive: Flags, weight: Floats) -> float:
     total = up.sum() * down.sum()
     if total > 0:
         return min(1.0, float(up @ (np.cumsum(down) - 0.5 * down) / total))
+
     return math.nan
 
 
@@ -178,6 +180,7 @@ def bootstrap(
         order = np.argsort(unit, kind="stable")
         members = np.split(order, np.cumsum(np.bincount(unit))[:-1])
         n = len(members)
+
     m = max(min(n, MOST_RESAMPLED * n // (width * n_rows)), min(n, 100))
     rng = np.random.default_rng(0)
     again = []
@@ -212,6 +215,7 @@ def _map(f: Callable[..., Any], *values: Any) -> Any:
     first = values[0]
     if isinstance(first, dict):
         return {k: _map(f, *(v[k] for v in values)) for k in first}
+
     return f(*values)
 
 
@@ -228,4 +232,5 @@ def _mean(values: Floats) -> float:
     known = values[np.isfinite(values)]
     if len(known):
         return float(known.mean())
+
     return math.nan

@@ -52,6 +52,7 @@ def describe_classes(found: Findings) -> Content:
     C = len(classes)
     if scored is None or not classes:
         return None
+
     counts = count_confusion(scored.truth, scored.outcome.argmax(1), C)
     rows = counts.sum(1)
     predicted = counts.sum(0)
@@ -87,17 +88,20 @@ def _list_confusions(counts: Any, share: Any, classes: list[str]) -> list[list[s
         i, j = np.unravel_index(k, off.shape)
         if off[i, j]:
             lines.append([classes[i], classes[j], f"{off[i, j]}", f"{share[i, j]:.0%}"])
+
     return lines
 
 
 def draw_trust(found: Findings) -> list[charts.Figure]:
     if found.judged is None:
         return []
+
     outcome = found.judged.outcome
     truth = found.judged.truth
     if found.classes:
         P = np.exp(outcome)
         return [charts.draw_calibration(P, truth), charts.draw_rejection(P, truth)]
+
     mean, std = outcome.T
     return [
         charts.draw_scatter(mean, std, truth, found.target),
@@ -117,6 +121,7 @@ def list_rows(found: Findings, numbers: Any) -> Content:
     scored = found.scored
     if scored is None:
         return None
+
     notable = find_notable(scored, not found.classes)
     places = [n for n, _ in notable]
     moved = explain_notable(found.model, scored, places)
@@ -124,6 +129,7 @@ def list_rows(found: Findings, numbers: Any) -> Content:
         outcome = _describe_labels(found, scored, places)
     else:
         outcome = _describe_numbers(scored, places)
+
     effects = moved.of_prediction()
     names = [name_column(name) for name in moved.names]
     lines = []
@@ -134,6 +140,7 @@ def list_rows(found: Findings, numbers: Any) -> Content:
             line["Novelty"] = f"{scored.novelty[n]:.0%}"
         line["Moved by"] = _describe_moves(names, moved.values[k], effects[k])
         lines.append(line)
+
     return {"head": list(line), "lines": [list(line.values()) for line in lines]}
 
 
@@ -145,6 +152,7 @@ def _describe_moves(names: list[str], cells: Any, effect: Floats) -> str:
             cell = f"{shorten(names[j], CELL_WIDTH)} = {shorten(cells[j], CELL_WIDTH)}"
             sign = "+" if effect[j] >= 0 else ""
             moves.append(f"{cell} ({sign}{format_number(effect[j], 2)})")
+
     return "; ".join(moves)
 
 
@@ -165,8 +173,10 @@ def _describe_labels(
             line["True"] = "right"
             if true != best:
                 line["True"] = f"wrong: {found.classes[true]} ({P[true]:.1%})"
+
         line["Epistemic share"] = f"{share:.0%}"
         lines.append(line)
+
     return lines
 
 
@@ -179,7 +189,9 @@ def _describe_numbers(scored: Scored, places: list[int]) -> list[dict[str, str]]
             y = float(scored.truth[n])
             line["True"] = format_number(y)
             line["Error / std"] = f"{(y - mean) / std:+.1f}"
+
         lines.append(line)
+
     return lines
 
 
@@ -189,6 +201,7 @@ def describe_data(found: Findings) -> Content:
     scored = found.scored
     if scored is None and prepare is None:
         return None
+
     uses = {}
     if prepare is not None:
         uses = dict(prepare.describe())
@@ -198,6 +211,7 @@ def describe_data(found: Findings) -> Content:
         if scored is not None:
             line += _describe_cells(scored.raw, j)
         lines.append(line)
+
     unusual = None
     if scored is not None and scored.novelty is not None:
         unusual = (scored.novelty > UNUSUAL).mean()
@@ -208,6 +222,7 @@ def _describe_cells(raw: RawRows, j: int) -> list[str]:
     """Describe the cells of a column: missing ones, and the range or frequent levels."""
     if not (raw.owner == j).any():
         return ["", ""]
+
     cells = raw.cells(j)
     lacks = np.array([cell is None or cell != cell for cell in cells])
     known = cells[~lacks]
@@ -222,6 +237,7 @@ def _describe_cells(raw: RawRows, j: int) -> list[str]:
         order = np.argsort(-counts, kind="stable")
         frequent = [f"{levels[k]} ({counts[k]})" for k in order]
         return [missing, list_names(frequent, 3)]
+
     low, middle, high = np.sort(known)[[0, len(known) // 2, -1]]
     extent = f"{format_value(low)} to {format_value(high)}"
     return [missing, f"{extent}, median {format_value(middle)}"]

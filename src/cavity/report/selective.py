@@ -76,6 +76,7 @@ def rejection(P: Any, y: Any, certainty: Any = None, labels: Any = None) -> Reje
             f"certainty has shape {score.shape}; give one finite number per row, "
             f"({len(y)},)."
         )
+
     threshold, place = np.unique(score, return_inverse=True)
     wrong = P.argmax(1) != y
     rows = _count_from(np.bincount(place))
@@ -122,6 +123,7 @@ class Conformal(NamedTuple):
             raise BadInput(
                 f"P has shape {P.shape}; these sets are for {len(self.least)} classes."
             )
+
         return np.asarray(self.least <= P)
 
 
@@ -161,6 +163,7 @@ def conformal(P: Any, y: Any, coverage: float = 0.9, labels: Any = None) -> Conf
     P, y = check_probabilities(P, y, labels)
     if not 0 < coverage < 1:
         raise BadOption(f"coverage={coverage!r} must be between 0 and 1, such as 0.9.")
+
     least = [_find_least(np.sort(P[y == c, c]), coverage) for c in range(P.shape[1])]
     return Conformal(np.array(least), float(coverage))
 
@@ -169,4 +172,5 @@ def _find_least(own: Floats, coverage: float) -> float:
     rank = int(np.floor((len(own) + 1) * (1 - coverage) + 1e-9))
     if rank == 0:
         return 0.0
+
     return float(own[rank - 1])

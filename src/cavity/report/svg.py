@@ -114,6 +114,7 @@ class Plot:
             x = self.x(value)
             middle = min(x, WIDTH - 0.5 * LETTER * len(text))  # the text stays inside
             across.append((x, middle, text))
+
         y_ticks = y_ticks or choose_ticks(*self.ylim)
         up = [(self.y(value), text) for value, text in y_ticks]
         box = {
@@ -151,6 +152,7 @@ def choose_dates(low: float, high: float) -> list[tuple[float, str]]:
         moment = low + (high - low) * share
         text = str(np.datetime64(int(moment), "s"))[:length]
         ticks.append((moment, text.replace("T", " ")))
+
     return ticks
 
 
@@ -158,5 +160,6 @@ def _widen(ends: Range) -> Range:
     low, high = ends
     if high > low:
         return ends
+
     half = 0.5 * (abs(low) or 1)
     return (low - half, low + half)

@@ -31,6 +31,7 @@ def clean(value: Any) -> Any:
     """Convert a value to text without control characters; HTML stays as it is."""
     if isinstance(value, Markup):
         return value
+
     return CONTROL.sub("\ufffd", str(value))
 
 
@@ -41,17 +42,20 @@ def format_number(value: float, digits: int = 6) -> str:
     """
     if not math.isfinite(value):
         return "–"
+
     value = float(f"{value:.{digits}g}")
     if abs(value) < 1e-300:
         value = 0.0
     if 1e4 <= abs(value) < 1e9:
         return f"{value:,.12g}"
+
     return f"{value:g}"
 
 
 def format_defined(value: float, form: str) -> str:
     if math.isfinite(value):
         return format(value, form)
+
     return "–"
 
 

@@ -81,6 +81,7 @@ def check_values(arrays: Arrays, contents: Contents) -> None:
         if not name.startswith(schema.FREE):
             tensor, sizes = contents.tensors.get(name, other)
             tensor.range.check(name, array, sizes)
+
     for at, _, _ in walk(contents.kernel):
         group = arrays.get(f"{at}.group")
         if group is not None and len(np.unique(group)) != contents.sizes["G"]:
@@ -96,12 +97,14 @@ def _find_sizes(declared: Declared, meta: Meta, n_classes: int | None) -> Sizes:
             raise BadFile(f"the file lacks the tensor {name!r}.")
         if not declared[name].shape:
             raise BadFile(f"{name} has shape ().")
+
     regresses = meta["kind"] == "regressor"
     has_units = meta.get("units") is not None
     if (n_classes is None) != regresses or has_units != regresses:
         raise BadFile(
             "a classifier has classes, and a regressor has units of its targets."
         )
+
     rows = declared["mean"].shape[0]
     if n_classes is None:
         C = rows
@@ -109,6 +112,7 @@ def _find_sizes(declared: Declared, meta: Meta, n_classes: int | None) -> Sizes:
         C = 1
     else:
         C = n_classes
+
     D = declared["prior.center"].shape[0]
     M = declared["prior.inducing"].shape[-2]
     if meta["prior"].get("spectrum"):
@@ -118,6 +122,7 @@ def _find_sizes(declared: Declared, meta: Meta, n_classes: int | None) -> Sizes:
         )
     if not C * D * M:
         raise BadFile("the file lacks inducing points or columns.")
+
     is_coupled = n_classes is not None and rows < C
     B = 1 if is_coupled else C
     K = meta["prior"]["kernels"]
@@ -125,6 +130,7 @@ def _find_sizes(declared: Declared, meta: Meta, n_classes: int | None) -> Sizes:
         raise BadFile(
             f"the kernel has {K!r:.20} sets of parameters for {C} latent functions."
         )
+
     columns = D
     prepare = meta.get("preparation")
     if prepare is not None:
@@ -151,6 +157,7 @@ def _count_lengthscales(declared: Declared, D: int) -> int:
         is_grouped |= name.endswith(".group")
         if name.endswith(".log_lengthscale") and len(entry.shape) > 1:
             count = min(count, entry.shape[1])
+
     return count if is_grouped else D
 
 
@@ -161,6 +168,7 @@ def _find_kernel(declared: Declared, meta: Meta) -> Any:
         return given
     if "prior.kernel.k2.log_lengthscale" not in declared:
         return RBF
+
     fades = "prior.kernel.k2.square_reach" in declared
     linear = {"kernel": "Linear", "arguments": {"fades": fades}}
     return {"kernel": "Sum", "arguments": {"k1": RBF, "k2": linear}}
@@ -179,6 +187,7 @@ def walk(
     if name not in schema.KERNELS or not isinstance(arguments, dict):
         yield at, None, {}
         return
+
     yield at, name, arguments
     for part in ("k1", "k2", "base"):
         if part in arguments:
@@ -293,6 +302,7 @@ def _check_bytes(
             f"model of {sizes['C']} latent functions, {sizes['M']} inducing points and "
             f"{sizes['D']} columns needs."
         )
+
     in_pool = [
         entry.size for name, entry in declared.items() if name.startswith("pool.")
     ]

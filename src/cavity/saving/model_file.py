@@ -129,6 +129,7 @@ def save(record: Record, path: str | Path) -> None:
         meta["names"] = features.names
     else:
         meta["preparation"] = features.preparation.to_json()
+
     if result.classes is None:
         meta["units"] = result.units
         meta["target_estimate"] = to_json(result.estimate)
@@ -191,6 +192,7 @@ def _place(result: Result, device: Any) -> Result:
     """Move a result to a device; None: the CPU."""
     if device is None:
         return result
+
     from cavity.fitting.options.value_checks import resolve_device
 
     where = resolve_device(device)
@@ -220,6 +222,7 @@ def _read_result(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) ->
     is_committee = meta["likelihood"].get("likelihood") == "Committee"
     if classes is None and C > 1 and not is_committee:
         raise BadFile(f"mean has {C} latent functions; expected one.")
+
     model = restore_model(arrays, meta, contents, kernel)
     residual, tol = _read_method(arrays, meta)
     evidence = meta["scalars"].get("log_marginal_likelihood_")
@@ -253,11 +256,13 @@ def _read_features(meta: Meta, D: int) -> Features:
     names = meta["names"]
     if meta["preparation"] is None:
         return Features(owner, D, None if names is None else tuple(names))
+
     features = prepared_features(owner, ColumnEncoder.from_json(meta["preparation"]))
     if features.n != D:
         raise BadFile(
             f"the preparation makes {features.n} features, but the model has {D}."
         )
+
     return features
 
 
@@ -271,6 +276,7 @@ def _read_method(arrays: Arrays, meta: Meta) -> tuple[bool, float | None]:
         return bool(about["residual"]), float(about["tolerance"]) if has_rows else None
     if meta["kind"] == "model":
         return True, None
+
     # a regressor of version 0.3
     from cavity.fitting.options.library import read_method
 
@@ -291,6 +297,7 @@ def _read_arguments(meta: Meta, unpacking: Unpacking) -> dict[str, Any]:
         value = values.get(name)
         if isinstance(value, str):
             values[name] = new.get(value, value)
+
     if hasattr(values.get("method"), "check"):
         values["method"].check()
     cls = ESTIMATORS.get(meta["kind"])
@@ -301,4 +308,5 @@ def _read_arguments(meta: Meta, unpacking: Unpacking) -> dict[str, Any]:
                 f"{min(unknown)!r:.60} is not an argument of {cls.__name__}: update "
                 "cavity."
             )
+
     return values

@@ -33,6 +33,7 @@ class Range(NamedTuple):
         """Raise BadFile if an array has values outside."""
         if array.dtype.kind == "f" and not (abs(array) < math.inf).all():
             raise BadFile(f"{name!r:.100} holds NaN or infinity.")
+
         with np.errstate(over="ignore"):  # a limit beyond float32 always holds
             inside = self.holds(array, sizes)
         if not inside:
@@ -119,6 +120,7 @@ def number(
     def holds(v: Any) -> bool:
         if not _is_number(v) or not math.isfinite(v):
             return False
+
         return low < v <= high if above else low <= v <= high
 
     return check_that(f"a finite number from {low:g} to {high:g}", holds)
@@ -152,6 +154,7 @@ def many(each: Check, size: str | None = None, most: int | None = None) -> Check
             raise BadFile(f"{name} is not a list of {sizes[size]} values.")
         if most is not None and len(values) > most:
             raise BadFile(f"{name} has more than {most} values.")
+
         for value in values:
             each(value, name, sizes)
 
@@ -172,6 +175,7 @@ def row(*checks: Check) -> Check:
     def check(values: Any, name: str, sizes: Sizes) -> None:
         if not isinstance(values, list) or len(values) != len(checks):
             raise BadFile(f"{name} is not a list of {len(checks)} values.")
+
         for each, value in zip(checks, values, strict=True):
             each(value, name, sizes)
 
@@ -187,6 +191,7 @@ def by_name(each: Check, *needed: str) -> Check:
     def check(value: Any, name: str, sizes: Sizes) -> None:
         if not isinstance(value, dict):
             raise BadFile(f"{name} is not a JSON object.")
+
         for key, inner in value.items():
             each(inner, f"{name}.{key:.40}", sizes)
         if not all(isinstance(value.get(key), int | float) for key in needed):

@@ -102,6 +102,7 @@ def _is_known(kernel: Any) -> bool:
 def _is_plain(name: str, arguments: dict[str, Any]) -> bool:
     if name in PAIRS:
         return arguments.keys() == {"k1", "k2"}
+
     for key, value in arguments.items():
         if key == "fades":
             plain = isinstance(value, bool)
@@ -110,8 +111,10 @@ def _is_plain(name: str, arguments: dict[str, Any]) -> bool:
         else:
             is_number = type(value) in (int, float) and 0 < value < math.inf
             plain = key in NUMBERS and is_number
+
         if not plain:
             return False
+
     return True
 
 
@@ -130,10 +133,12 @@ def _make_formula(
         values = NUMPY.array(arrays[f"{at}.log_{parameter}"])
         if c is None:
             return values
+
         return values[min(c, len(values) - 1)][None]
 
     if name == "Constant":
         return formulas.ConstantFormula(log("variance"))
+
     log_scale = log("lengthscale")
     group = arrays.get(f"{at}.group")
     if group is not None:
@@ -149,6 +154,7 @@ def _make_formula(
         single = arrays[f"{at}.center"].dtype == np.float32
         far = formulas.ROW_REACH_SINGLE if single else formulas.ROW_REACH
         return formulas.LinearFormula(scale, far, fade)
+
     logs: tuple[Any, ...] = ()
     if name == "RationalQuadratic":
         logs = (log("alpha"),)
@@ -163,12 +169,14 @@ def _check_factors(
     if model.spectral:
         check_factor(np.eye(Z.shape[-2])[None], model.prior_lower)
         return
+
     covariances = []
     for c in range(len(model.prior_lower)):
         points = Z[min(c, len(Z) - 1)]
         formula = of_class(c) if of_class else model.formula
         k = formula.cross(formula.prepare(points[None]), points)
         covariances.append(k[min(c, len(k) - 1)])
+
     check_factor(np.stack(covariances), model.prior_lower)
 
 
@@ -178,6 +186,7 @@ def _in_frequency_domain(formula: Formula) -> Formula:
         return formulas.SpectrumFormula(formula.scale)
     if isinstance(formula, formulas.SpectrumFormula):
         return formula
+
     raise BadFile("the model has a sparse spectrum, but its kernel is not stationary.")
 
 
@@ -186,6 +195,7 @@ def restore_rows(arrays: Arrays, tol: float, model: FittedModel) -> TrainingRows
     rows = condition(model, *(arrays[f"rows.{name}"] for name in STORED), tol=tol)
     if not len(rows.y) or not np.isfinite(rows.lower).all():
         raise BadFile("the training rows do not fit the model.")
+
     return rows
 
 
@@ -200,6 +210,7 @@ def describe_pool(pool: Pool) -> dict[str, Any] | None:
     """Return what JSON holds of a pool besides its arrays; None without a pool."""
     if pool.is_trivial:
         return None
+
     return {
         "weight": pool.weight,
         "weights": pool.weights,
@@ -212,6 +223,7 @@ def _describe_member(member: Member) -> bool | str | None:
     """Return whether trees are boosted, None for networks, or "linear"."""
     if isinstance(member, Forest):
         return member.boosted
+
     return LINEAR if isinstance(member, LinearModel) else None
 
 
@@ -231,6 +243,7 @@ def list_arrays(model: FittedModel) -> dict[str, Any]:
             array = np.ascontiguousarray(getattr(member, name))
             if array.size or not tensor.name.endswith("?"):
                 arrays[f"pool.{i}.{name}"] = array
+
     return arrays
 
 
@@ -241,6 +254,7 @@ def _find_leaves(forest: Forest) -> Flags:
 def restore_pool(arrays: Arrays, about: Any) -> Pool:
     if about is None:
         return NO_POOL
+
     members = [
         _restore_member(_parts(arrays, f"pool.{i}."), boosted)
         for i, boosted in enumerate(about["boosted"])
@@ -254,11 +268,13 @@ def _restore_member(arrays: Arrays, boosted: bool | str | None) -> Member:
         return Network(**arrays)
     if boosted == LINEAR:
         return LinearModel(**arrays)
+
     forest = Forest(**arrays, boosted=boosted is True)
     threshold = np.where(_find_leaves(forest), np.inf, forest.threshold)
     forest = forest._replace(threshold=threshold.astype(forest.threshold.dtype))
     if not _are_apart(forest):
         raise BadFile("the trees of the pool do not fit together.")
+
     return forest
 
 
@@ -269,6 +285,7 @@ def _are_apart(forest: Forest) -> bool:
     size = np.diff(ends)
     if forest.root[0] != 0 or not (size > 0).all():
         return False
+
     right = forest.child + ~_find_leaves(forest)
     in_tree = right < np.repeat(ends[1:], size)
     return bool(((forest.child >= own) & in_tree).all())
@@ -290,6 +307,7 @@ def _restore_modules(
         own = copy.deepcopy(Unpacking(arrays, kernel).unpack(contents.kernel))
         prior = _restore_prior(tensors, meta["prior"], own, contents)
         settle_kernel(prior, likelihood)
+
     return Modules(prior, likelihood)
 
 
@@ -313,6 +331,7 @@ def _restore_prior(
         center = tensors["prior.center"].double().numpy()
         spread = tensors["prior.spread"].double().numpy()
         kernel.bind(contents.sizes["K"], Columns(center, spread, 1.0, group))
+
     if "kernel" not in learn:
         kernel.requires_grad_(False)
     noise = tensors["prior.log_noise" if "noise" in learn else "prior.fixed_noise"]
@@ -331,6 +350,7 @@ def _restore_prior(
     except RuntimeError as error:  # a kernel of the user's own has its own names
         said = f"the file's values do not fit this kernel: {error!s:.300}"
         raise BadFile(f"{said}. Create kernel= as for the fit.") from None
+
     return prior
 
 
@@ -344,13 +364,16 @@ def _restore_likelihood(
     likelihood: Any = Unpacking(arrays).unpack(meta["likelihood"])
     if not isinstance(likelihood, Likelihood):
         raise BadFile("the likelihood is not one.")
+
     if n_classes is not None:
         if likelihood.two_classes != (n_classes == 2):
             raise BadFile(
                 f"the likelihood {type(likelihood).__name__} does not fit "
                 f"{n_classes} classes."
             )
+
         likelihood = likelihood.bind(n_classes)
+
     likelihood.load_state(_parts(tensors, "factor."), tensors["mean"].dtype)
     return likelihood
 
@@ -368,4 +391,5 @@ def count_kernels(kernel: Any) -> int:
                 for parameter in part.parameters(recurse=False):
                     if parameter.ndim:
                         count = max(count, len(parameter))
+
     return count

@@ -212,6 +212,7 @@ def check_facts(
             key = part.removesuffix("?")
             if not isinstance(value, dict):
                 raise BadFile(f"{name} is not a JSON object.")
+
             is_missing = key not in value
             value = value.get(key)
             if value is None and part.endswith("?"):
@@ -230,4 +231,5 @@ def read_summary(meta: dict[str, Any]) -> dict[str, Any]:
     summary |= meta["summary"]
     if isinstance(summary["noise"], list) != bool(summary["classes"]):
         raise BadFile("noise: each class has one, or the targets.")
+
     return summary

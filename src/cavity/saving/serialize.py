@@ -67,6 +67,7 @@ class Packing:
         if isinstance(value, torch.nn.Module | KernelLike):
             if _is_registered(value):
                 return self._object("kernel", value, name)
+
             return {"foreign": _spell(value)}
         if isinstance(value, Method | Likelihood):
             kind = "method" if isinstance(value, Method) else "likelihood"
@@ -76,6 +77,7 @@ class Packing:
                     f"class first, with the decorator {kind.upper()}S.register of "
                     f"cavity.{kind}s."
                 )
+
             return self._object(kind, value, name)
         if isinstance(value, dict):
             pairs = [
@@ -83,6 +85,7 @@ class Packing:
                 for k, v in value.items()
             ]
             return {"pairs": pairs}
+
         if isinstance(value, set | frozenset):
             value = tuple(sorted(value, key=str))
         if isinstance(value, list | tuple):
@@ -92,6 +95,7 @@ class Packing:
             return str(value).removeprefix("torch.")
         if isinstance(value, torch.device | os.PathLike):
             return str(value)
+
         return self._array(value, name)
 
     def _array(self, value: Any, name: str) -> Any:
@@ -100,6 +104,7 @@ class Packing:
         array = np.asarray(value)
         if array.dtype.name not in NUMBERS:
             return {"left out": type(value).__name__}
+
         self.arrays[name] = array
         return {"array": name}
 
@@ -121,6 +126,7 @@ def _is_registered(kernel: Any) -> bool:
 
     if not find_registry("kernel").holds(kernel):
         return False
+
     return all(
         _is_registered(k)
         for k in kernel.get_params(deep=False).values()
@@ -136,6 +142,7 @@ def _spell(kernel: Any) -> str:
     name = type(kernel).__name__
     if not isinstance(kernel, Kernel):
         return name
+
     inner = kernel.get_params(deep=False).values()
     parts = ", ".join(_spell(part) for part in inner if isinstance(part, nn.Module))
     return f"{name}({parts})" if parts else name
@@ -154,11 +161,13 @@ class Unpacking:
             return packed
         if not isinstance(packed, dict):
             raise BadFile(f"{packed!r:.60} is not a value of a model.")
+
         for kind in OBJECTS:
             if kind in packed:
                 return self._object(packed, kind)
         if len(packed) != 1:
             raise BadFile(f"{packed!r:.60} is not a value of a model.")
+
         ((kind, content),) = packed.items()
         makers = {
             "list": lambda: [self.unpack(v) for v in content],
@@ -170,6 +179,7 @@ class Unpacking:
         }
         if kind not in makers:
             raise BadFile(f"a value of kind {kind!r:.40} is unknown.")
+
         return makers[kind]()
 
     def unpack_all(self, packed: dict[str, Any]) -> dict[str, Any]:
@@ -187,6 +197,7 @@ class Unpacking:
                 f"the {kind} {name!r:.40} is unknown; known are {', '.join(registry)}. "
                 "Import the module that registers it first."
             )
+
         known = registry[name].parameter_names()
         arguments = {}
         for key, inner in packed["arguments"].items():
@@ -197,6 +208,7 @@ class Unpacking:
                 raise BadFile(
                     f"{key!r:.60} is not an argument of {name} in this version."
                 )
+
         return registry[name](**arguments)
 
     def _foreign(self, name: str) -> Any:
@@ -211,6 +223,7 @@ class Unpacking:
                 f"the model's kernel is a {name!s:.200}, and kernel= is a "
                 f"{_spell(self.kernel)}: create it as for the fit."
             )
+
         return self.kernel
 
 
@@ -226,6 +239,7 @@ def pack_labels(classes: NDArray[Any]) -> dict[str, Any]:
     if all(isinstance(value, str) for value in values):
         kind = "str" if classes.dtype.kind == "U" else "object"
         return {"type": kind, "values": values}
+
     raise BadInput(
         f"labels of type {type(values[0]).__name__} ({classes.dtype}) cannot be saved: "
         "fit with text or numbers, y.astype(str)."
@@ -238,12 +252,15 @@ def unpack_labels(packed: Any) -> NDArray[Any]:
     values = packed["values"]
     if kind not in ("str", "object", *NUMBERS) or not isinstance(values, list):
         raise BadFile(f"the labels are of an unknown type, {kind!r:.40}.")
+
     expected: Any = str if kind in ("str", "object") else bool | int | float
     if not all(isinstance(value, expected) for value in values):
         raise BadFile(f"the labels are not all of type {kind}.")
+
     classes = np.array(values, dtype=kind)
     if len(classes) < 2 or not all(a < b for a, b in pairwise(values)):
         raise BadFile("the labels are fewer than two, or not in order.")
+
     return classes
 
 
@@ -253,6 +270,7 @@ def to_json(value: Any) -> Any:
         return {name: to_json(inner) for name, inner in value._asdict().items()}
     if isinstance(value, np.ndarray):
         return value.tolist()
+
     return value
 
 
@@ -264,15 +282,18 @@ def from_json(
     """
     if value is None:
         return None
+
     fields = {}
     for name in kind._fields:
         if name in value:
             field = value[name]
             fields[name] = many(field) if isinstance(field, list) else field
+
     return kind(**fields)
 
 
 def read_array(value: list[float] | None) -> Floats | None:
     if value is None:
         return None
+
     return np.array(value, dtype=np.float64)

@@ -27,6 +27,7 @@ def summarise(arguments: dict[str, Any], result: Result) -> dict[str, Any]:
     def by_name(values: Any) -> dict[str, float] | None:
         if values is None:
             return None
+
         return dict(zip(names, np.asarray(values).tolist(), strict=True))
 
     evidence = None if math.isnan(result.evidence) else float(result.evidence)
@@ -63,6 +64,7 @@ def _list_noise(result: Result) -> Any:
     """
     if result.classes is None:
         return target_noise(result.model) * result.units[1] ** 2
+
     return result.model.noises.tolist()
 
 
@@ -70,6 +72,7 @@ def describe_rows_inside(arguments: dict[str, Any], result: Result) -> str:
     """Say which training rows a file of this model holds."""
     if result.rows is not None:
         return "every training row, with its target"
+
     chosen = [arguments.get(name) for name in ("method", "inducing")]
     if all(isinstance(value, str) and value == "auto" for value in chosen):
         return "none"
@@ -80,6 +83,7 @@ def describe_rows_inside(arguments: dict[str, Any], result: Result) -> str:
             "none, but inducing points that began at training rows, unless you gave "
             "them, and may still be near them"
         )
+
     return (
         "the inducing points, which were not learnt: training rows, unless you gave "
         "them"
@@ -89,6 +93,7 @@ def describe_rows_inside(arguments: dict[str, Any], result: Result) -> str:
 def format_evidence(evidence: float | None) -> str:
     if evidence is None:
         return "not available"
+
     return f"{evidence:.2f}"
 
 
@@ -101,6 +106,7 @@ def list_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
         outputs = ("classes", f"{len(classes)}: {list_names(classes)}")
     else:
         outputs = ("noise", f"variance {found['noise']:.4g}")
+
     name = found.get("evidence") or "log Z_q"
     evidence = format_evidence(found["log_marginal_likelihood"])
     if name in TERMS:
@@ -120,6 +126,7 @@ def list_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
         named = found.get("pool") or dict(enumerate(found["ensemble_weights"], 1))
         parts = [f"{member} {weight:.2f}" for member, weight in named.items()]
         facts.append(("pool", ", ".join(parts)))
+
     if found.get("plan"):
         facts.append(("plan", found["plan"]))
     if found["rows_inside"] != "none":

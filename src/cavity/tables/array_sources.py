@@ -41,6 +41,7 @@ class Arrays:
                 f"X has shape {self.X.shape} and type {self.X.dtype}: give a numeric "
                 "array of shape (N, D)."
             )
+
         for name, column in (("y", self.y), ("sample_weight", self.weight)):
             if column is not None and column.shape != self.X.shape[:1]:
                 raise BadInput(
@@ -87,6 +88,7 @@ class Arrays:
         if self.pages is None:
             dense = found.toarray() if is_sparse(found) else found
             return np.asarray(dense, np.float64)
+
         found = np.array(found)
         if hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
             self.pages.madvise(mmap.MADV_DONTNEED)
@@ -133,6 +135,7 @@ class StoredRows:
                 rows: Any = np.memmap(file.name, np.float64, "r", shape=shape)
             else:
                 rows = np.empty(shape)
+
         weight = None
         if self._weighs:
             weight = np.array(rows[:, -1])
@@ -156,6 +159,7 @@ class Batches:
                 "give a callable that returns a new iterator (lambda: batches()), or an "
                 "iterable such as a list or a torch DataLoader."
             )
+
         self.batches = batches
 
     def pieces(self, size: int) -> Iterator[Piece]:
@@ -169,6 +173,7 @@ class Batches:
             if rows <= size:
                 yield piece
                 continue
+
             for start in range(0, rows, size):
                 yield piece.at(slice(start, start + size))
 
@@ -180,6 +185,7 @@ def _make_piece(batch: Any, number: int, first: int) -> Piece:
             f"{where} is a {type(batch).__name__}: every batch must be (X, y) or "
             "(X, y, weight)."
         )
+
     X, y, *weights = (to_plain(part, where) for part in batch)
     try:
         X = np.asarray(X, dtype=np.float64)
@@ -191,5 +197,6 @@ def _make_piece(batch: Any, number: int, first: int) -> Piece:
         raise BadInput(
             f"{where} is not numeric ({error}): encode its columns first."
         ) from error
+
     rows = len(X) if X.ndim else 0
     return Piece(np.arange(first, first + rows), X, y, weight, where)

@@ -29,6 +29,7 @@ def is_foreign(value: Any) -> bool:
     """Return whether this is an array of a library other than NumPy and Arrow."""
     if isinstance(value, np.ndarray) or is_arrow(value):
         return False
+
     kind = type(value)  # not the value: a frame may have a column of that name
     return any(hasattr(kind, name) for name in PROTOCOLS)
 
@@ -40,6 +41,7 @@ def to_host(value: Any) -> Any:
     """
     if not is_foreign(value):
         return value
+
     import torch
     from torch.utils.dlpack import from_dlpack
 
@@ -54,7 +56,9 @@ def to_host(value: Any) -> Any:
         except (BufferError, RuntimeError, TypeError, ValueError):
             if standard:
                 return np.from_dlpack(value, device="cpu")
+
             return np.asarray(value)
+
     value = value.detach().cpu()
     if value.dtype == torch.bfloat16:  # NumPy does not have it
         value = value.float()
@@ -71,6 +75,7 @@ def to_plain(value: Any, what: str) -> Any:
                 f"missing values. Fill them in, for example with {what}.filled(...) or "
                 f"a SimpleImputer on {what}.filled(numpy.nan), or drop these rows."
             )
+
     return to_host(value)
 
 
@@ -119,6 +124,7 @@ def list_names(X: Any) -> list[Any]:
     """Return the names of a table's columns; empty for an array or a dict."""
     if is_arrow(X):
         return list(X.column_names)
+
     return list(getattr(X, "columns", ()))
 
 
@@ -131,6 +137,7 @@ def is_numeric(X: Any) -> bool:
         return getattr(getattr(X, "dtype", None), "kind", "") not in tuple("mM")
     if is_arrow(X):
         return all(classify_type(field.type) == "number" for field in X.schema)
+
     return len(X.columns) > 0 and all(
         _is_number_type(X[name].dtype) for name in X.columns
     )
@@ -139,6 +146,7 @@ def is_numeric(X: Any) -> bool:
 def _is_number_type(dtype: Any) -> bool:
     if hasattr(dtype, "is_numeric"):  # polars
         return bool(dtype.is_numeric() or str(dtype) == "Boolean")
+
     return dtype.kind in "biuf"
 
 
@@ -148,6 +156,7 @@ def refuse_foreign(X: Any) -> None:
         raise BadInput(
             "X is a LazyFrame, whose rows are not computed yet: give X.collect()."
         )
+
     is_structured = getattr(getattr(X, "dtype", None), "names", None)
     has_dicts = isinstance(X, list) and X and isinstance(X[0], dict)
     if is_structured or has_dicts:
@@ -155,6 +164,7 @@ def refuse_foreign(X: Any) -> None:
             "X is a list of dicts or a structured array: give a data frame, "
             "pandas.DataFrame(X)."
         )
+
     twice = find_twice(list_names(X))
     if twice is not None:
         raise BadInput(f"two columns have the name {twice!r}: rename one of them.")
@@ -206,6 +216,7 @@ def to_dense(X: Any) -> Any:
             "weights and a method that reads rows in batches (the default of "
             "GPClassifier, 'svi' of GPRegressor)."
         )
+
     return X.toarray()
 
 
@@ -220,6 +231,7 @@ def _to_plain_frame(frame: Any) -> Any:
             changed[name] = str
         elif kind.startswith("period"):
             changed[name] = "datetime64[ns]"
+
     return frame.astype(changed) if changed else frame
 
 
@@ -242,6 +254,7 @@ def get_column(table: Any, name: str) -> Any:
     types = import_pyarrow().types
     if not types.is_dictionary(column.type):
         return column
+
     values = column.dictionary
     if types.is_string_view(values.type):  # polars; Arrow cannot take from views
         values = values.cast("string")
@@ -278,6 +291,7 @@ def to_chunk(data: Any, names: Sequence[str] | None = None) -> Chunk:
     """Convert a table of any kind to a chunk; `names` are for the columns of an array."""
     if isinstance(data, Chunk):
         return data
+
     arrow = import_pyarrow()
     data = to_dense(data)
     refuse_foreign(data)
@@ -289,6 +303,7 @@ def to_chunk(data: Any, names: Sequence[str] | None = None) -> Chunk:
             data = _by_name(np.asarray(data, None if kind in "mM" else object), names)
         elif _is_from(data, "pandas"):
             data = {str(name): _to_column(data[name], name) for name in data.columns}
+
         return Chunk(arrow.table(data), 0, "")
     except BadInput:
         raise
@@ -308,6 +323,7 @@ def _by_name(array: Any, names: Sequence[str] | None) -> dict[str, Any]:
         raise BadInput(
             f"the data are not a table with named columns: give a data frame{few}."
         )
+
     D = array.shape[1]
     if names is None:
         names = [f"x{j}" for j in range(D)]
@@ -317,6 +333,7 @@ def _by_name(array: Any, names: Sequence[str] | None) -> dict[str, Any]:
             f"Expecting {len(names)} features: the same columns in the same order, not "
             "prepared; or give a data frame."
         )
+
     return {name: _to_column(array[:, j], name) for j, name in enumerate(names)}
 
 
@@ -339,4 +356,5 @@ def _to_column(values: Any, name: Any) -> Any:
                 f"Complex data not supported: column {name!r} has complex numbers; "
                 "give real and imaginary parts as separate columns."
             ) from None
+
     return arrow.array([None if is_missing(v) else str(v) for v in values])

@@ -73,6 +73,7 @@ def draw_candidates(
         X = X[chosen]
         y = y[chosen]
         weight = np.ones(limit)
+
     distinct, place = distinct_rows(X)
     U = (distinct - columns.center) / columns.spread
     class_weight = np.zeros((len(distinct), n_classes))
@@ -90,17 +91,20 @@ def choose(
     X = candidates.X
     if how is not None and not isinstance(how, str):
         return given(how, C, X.shape[1])
+
     check_choice(how)
     if how is None or len(X) <= M:
         return np.repeat(X[None], C, axis=0)
     if how in ("auto", "per-class") and C > 1:
         return per_class(candidates, M, C, rng)
+
     if how == "kmeans":
         rows = kmeans(candidates, M, rng)
     elif how == "greedy":
         rows = greedy(candidates, M, rng)
     else:
         rows = _draw(candidates.weight, M, rng)
+
     return np.repeat(X[None, rows], C, axis=0)
 
 
@@ -134,6 +138,7 @@ def given(value: Any, C: int, D: int) -> Floats:
             "inducing contains NaN or infinite values: give finite points in the units "
             "of the features."
         )
+
     return Z.copy()
 
 
@@ -171,6 +176,7 @@ def greedy(candidates: Candidates, M: int, rng: np.random.Generator) -> Ints:
         L[m] = rest / np.sqrt(max(v[row], LEAST_VARIANCE))
         v = np.maximum(v - L[m] ** 2, 0.0)
         v[rows[: m + 1]] = -1.0  # never chosen again
+
     return rows
 
 
@@ -187,6 +193,7 @@ def per_class(
         others = total.copy()
         others[first] = 0.0
         Z.append(candidates.X[np.concatenate([first, _draw(others, M - half, rng)])])
+
     return np.stack(Z)
 
 
@@ -224,4 +231,5 @@ def choose_between_rows(
         other = near[own, rng.integers(nearest, size=len(rows))]
         share = rng.uniform(*BETWEEN, (len(rows), 1))
         Z.append(X[rows] + share * (X[other] - X[rows]))
+
     return np.stack(Z)

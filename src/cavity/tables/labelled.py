@@ -76,11 +76,13 @@ def read_table(raw: GivenRows, class_weight: Any, owner: str) -> LabelledTable:
                 "`groups` contains only one group (rows of weight 0 do not count); at "
                 "least two are needed."
             )
+
     given = None
     if not present.all():
         rows = rows[present]
         weight = weight[present]
         given = np.flatnonzero(present)
+
     rows = limit_outliers(rows, features.names)
     table = Table(rows, encoded.reshape(-1), weight, len(classes), given, group=group)
     return LabelledTable(table, features, classes)
@@ -102,12 +104,14 @@ def read_source(
         refuse_one_class(classes, "the source")
         if class_weight is None:
             return np.ones(len(classes))
+
         factor = weight_of_class(class_weight, classes, total)
         if not (factor > 0).all():
             raise BadOption(
                 "class_weight gives a class the weight 0: remove its rows from the "
                 "source."
             )
+
         return factor
 
     table, judges = survey(source, seed, reduce, weigh, apart)
@@ -119,6 +123,7 @@ def read_source(
         if judges.weight is not None:
             weight = judges.weight * weight
         held = Table(judges.X, y, weight, table.n_classes, group=apart.group)
+
     return LabelledTable(table, features, table.classes, held)
 
 
@@ -169,6 +174,7 @@ def read_targets(
                 "normalize_y=True, or scale y.",
                 stacklevel=2,
             )
+
     return found.to_table(units), features
 
 
@@ -238,6 +244,7 @@ def spread(mean: float, deviation: float) -> float:
         )
     if deviation > 1e-12 * abs(mean):
         return deviation
+
     return 1.0
 
 
@@ -259,5 +266,6 @@ def read_target_source(
         mean = float(moment / total)
         square = np.sum(reduce.gather(weight @ (y - mean) ** 2))
         variance = float(square / total)
+
     units = mean, spread(mean, math.sqrt(variance))
     return table._replace(units=units), features

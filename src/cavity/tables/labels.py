@@ -30,11 +30,13 @@ def check_labels(y: Any, n_rows: int) -> NDArray[Any]:
         raise BadInput(
             "This classifier requires y to be passed, but the target y is None."
         )
+
     y = column_or_1d(to_array(y), warn=True)
     if len(y) != n_rows:
         raise BadInput(
             f"X has {n_rows} rows but y has {len(y)}: give one label per row."
         )
+
     if y.dtype.kind == "O":
         missing = sum(map(is_missing, y))
         if missing:
@@ -42,11 +44,14 @@ def check_labels(y: Any, n_rows: int) -> NDArray[Any]:
                 f"y contains NaN or None in {missing} rows: drop them, or make them a "
                 "class."
             )
+
         sort_labels(set(y))  # raises if labels cannot be ordered
+
     with warnings.catch_warnings():
         # `fit` itself warns of many classes
         warnings.simplefilter("ignore", UserWarning)
         check_classification_targets(y)
+
     return np.asarray(y)
 
 
@@ -56,6 +61,7 @@ def to_array(y: Any) -> Any:
         return y.to_numpy(zero_copy_only=False)
     if hasattr(y, "to_numpy"):
         return y.to_numpy()
+
     return y
 
 
@@ -80,6 +86,7 @@ def check_weights(sample_weight: Any, X: Floats) -> Floats:
         raise BadInput(
             f"sample_weight must have one finite number per row, not all 0: {error}"
         ) from error
+
     negative = int((weight < 0).sum())
     if negative:
         raise BadInput(
@@ -88,6 +95,7 @@ def check_weights(sample_weight: Any, X: Floats) -> Floats:
         )
     if not weight.any():
         raise BadInput("sample_weight is zero for every row: nothing can be learnt.")
+
     refuse_heavy_rows(weight, "sample_weight")
     return weight
 
@@ -105,6 +113,7 @@ def warn_of_light_rows(sample_weight: Any) -> None:
     """Warn if weights are tiny, for example normalised to add up to 1."""
     if sample_weight is None:
         return
+
     weight = np.asarray(sample_weight, dtype=np.float64)
     total = weight.sum()
     rows = np.count_nonzero(weight)
@@ -129,6 +138,7 @@ def weight_of_class(class_weight: Any, labels: NDArray[Any], weight: Floats) -> 
         from sklearn.utils.class_weight import compute_sample_weight
 
         return np.asarray(compute_sample_weight(class_weight, labels), dtype=np.float64)
+
     classes, place = np.unique(labels, return_inverse=True)
     place = place.reshape(-1)
     counts = np.bincount(place, weights=weight, minlength=len(classes))
@@ -149,6 +159,7 @@ def read_labels(
         refuse_heavy_rows(weight, "class_weight times sample_weight")
     if not (weight > 0).any():
         raise BadInput("every row has the weight 0: nothing can be learnt.")
+
     return labels, weight
 
 
@@ -158,16 +169,19 @@ def read_groups(groups: Any, n_rows: int) -> Ints:
         values = np.asarray(groups, dtype=object)
     else:
         values = np.asarray(groups)
+
     if values.shape != (n_rows,):
         raise BadInput(
             f"`groups` has shape {values.shape}, but there are {n_rows} rows: give one "
             "label per row."
         )
+
     plain = values.dtype.kind != "O"
     if plain:
         missing = values != values
     else:
         missing = np.array([is_missing(value) for value in values])
+
     if missing.any():
         raise BadInput(
             f"`groups` has no label for row {int(missing.argmax())} (from 0): give each "
@@ -176,12 +190,14 @@ def read_groups(groups: Any, n_rows: int) -> Ints:
     if plain:
         _, numbers = np.unique(values, return_inverse=True)
         return numbers.reshape(-1)
+
     try:
         names = sorted(dict.fromkeys(values), key=str)
     except TypeError as error:
         raise BadInput(
             "`groups` must contain numbers, texts or other labels that can be compared."
         ) from error
+
     number = {name: i for i, name in enumerate(names)}
     return np.array([number[value] for value in values])
 
@@ -222,6 +238,7 @@ def encode(labels: NDArray[Any], classes: NDArray[Any], what: str = "y") -> Ints
         raise BadInput(
             f"{what} has the label {unknown[0]!r}, which the training rows do not have."
         )
+
     return np.asarray(np.searchsorted(classes, labels))
 
 
@@ -234,21 +251,25 @@ def check_targets(y: Any, n_rows: int) -> Floats:
         raise BadInput(
             "This regressor requires y to be passed, but the target y is None."
         )
+
     y = to_array(y)
     if np.asarray(y).dtype.kind in "USmM":
         raise BadInput(
             f"y must contain numbers, but its type is {np.asarray(y).dtype}: for class "
             "labels use GPClassifier, or convert y first."
         )
+
     values = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
     if values.ndim > 1 and values.shape[1] > 1:
         raise BadInput(
             f"y should be a 1d array, got an array of shape {values.shape} instead: "
             "fit one model per target (MultiOutputRegressor)."
         )
+
     values = column_or_1d(values, warn=True)
     if len(values) != n_rows:
         raise BadInput(
             f"X has {n_rows} rows but y has {len(values)}: give one target per row."
         )
+
     return np.asarray(values)

@@ -89,12 +89,14 @@ def check_pieces(
                 "Later rows were not read. Fill in these cells or remove these rows, "
                 "and write the files again."
             )
+
         _check_weights(piece)
         if len(piece.y):
             try:
                 piece = piece._replace(y=check(piece.y, len(piece.X)))
             except BadInput as error:
                 raise BadInput(f"{describe_place(piece)}: {error}") from error
+
         yield piece
 
 
@@ -102,9 +104,11 @@ def describe_place(piece: Piece) -> str:
     """Describe the rows and the file of a piece, for messages."""
     if not len(piece.index):
         return piece.where or "an empty piece"
+
     rows = f"rows {piece.index.min()} to {piece.index.max()}"
     if piece.where:
         return f"{rows} ({piece.where})"
+
     return rows
 
 
@@ -134,6 +138,7 @@ def describe_bad_cells(X: NDArray[Any], names: Any, nan: str = "NaN") -> str:
         cells = " and ".join(f"{n} {word}" for word, n in counts.items() if n)
         name = j if names is None else repr(str(names[j]))
         found.append(f"column {name}: {cells}")
+
     if len(columns) > MAX_NAMES:
         found.append(f"and {len(columns) - MAX_NAMES} more columns")
     return "; ".join(found)
@@ -142,12 +147,14 @@ def describe_bad_cells(X: NDArray[Any], names: Any, nan: str = "NaN") -> str:
 def _check_weights(piece: Piece) -> None:
     if piece.weight is None:
         return
+
     place = describe_place(piece)
     if piece.weight.shape != piece.y.shape:
         raise BadInput(
             f"{place}: weights of shape {piece.weight.shape} for {len(piece.y)} rows; "
             "give one weight per row."
         )
+
     wrong = ~(np.isfinite(piece.weight) & (piece.weight > 0))
     if wrong.any():
         raise BadInput(
@@ -171,6 +178,7 @@ def regroup(pieces: Iterator[Piece], size: int) -> Iterator[Piece]:
                 yield join(held)
                 held = []
                 missing = size
+
     if held:
         yield join(held)
 
@@ -183,11 +191,13 @@ def join(parts: list[Piece]) -> Piece:
     """Concatenate pieces; the result has the file of the first."""
     if len(parts) == 1:
         return parts[0]
+
     weight = None
     if any(p.weight is not None for p in parts):
         weight = np.concatenate(
             [np.ones(len(p.index)) if p.weight is None else p.weight for p in parts]
         )
+
     return Piece(
         np.concatenate([p.index for p in parts]),
         np.concatenate([p.X for p in parts]),

@@ -36,21 +36,26 @@ def has_cells(table: Table) -> bool:
     """
     if table.group is not None:
         return False
+
     first, cell = _number_rows(table)
     if table.n_rows == len(first) or len(first) * table.n_classes > MOST_COUNTS:
         return False
+
     distinct = table.X[first]
     count = np.zeros((len(distinct), table.n_classes), dtype=np.int64)
     np.add.at(count, (cell, table.y), 1)
     if _is_grid(distinct):
         return True
+
     count //= np.gcd.reduce(count, axis=None)
     if count.sum() <= MOST_REPEATS * np.count_nonzero(count):
         return False
+
     rows = count.sum(1)
     labels = np.count_nonzero(count, axis=1)
     if rows[labels > 1].sum() > MIXED * rows[rows > 1].sum():
         return True
+
     values = max(len(np.unique(column)) for column in distinct.T)
     return 2 * values <= len(distinct)
 
@@ -64,6 +69,7 @@ def _is_grid(distinct: Floats) -> bool:
     combinations = np.prod([float(len(values)) for values in columns])
     if combinations != len(distinct):
         return False
+
     steps = [np.diff(values) for values in columns if len(values) > 2]
     return all(np.allclose(step, step[0]) for step in steps)
 
@@ -75,11 +81,13 @@ def find_units(table: Table) -> Ints | None:
     """
     if table.group is not None:
         return table.group
+
     first, place = _number_rows(table)
     if len(first) == table.n_rows:
         return None
     if has_cells(table):
         return _number_copies(place * table.n_classes + table.y)
+
     return place
 
 
@@ -93,6 +101,7 @@ def _number_copies(kind: Ints) -> Ints | None:
     g = np.gcd.reduce(count)
     if g in (1, count.max()):
         return None
+
     unit = np.empty_like(kind)
     unit[np.argsort(kind, kind="stable")] = np.arange(len(kind)) // g
     return unit
@@ -119,6 +128,7 @@ def has_near_copies(table: Table) -> bool:
     y = table.y[order][first]
     if len(X) < LEAST_ROWS:
         return False
+
     low, centre, high = np.percentile(X, [25, 50, 75], axis=0)
     scale = np.where(high > low, high - low, X.std(0))
     scale = np.where(scale > 0, scale, 1.0)

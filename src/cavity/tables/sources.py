@@ -58,6 +58,7 @@ def find_source(
             learn=features is None,
             model=features,
         )
+
     _refuse("a table in memory", columns)
     return None
 
@@ -72,8 +73,10 @@ def is_batches(X: Any) -> bool:
     if isinstance(X, list | tuple):
         if not X or not isinstance(X[0], tuple) or len(X[0]) not in (2, 3):
             return False
+
         rows = X[0][0]
         return np.ndim(rows) == 2
+
     is_table = isinstance(X, dict) or hasattr(X, "shape") or hasattr(X, "columns")
     return (callable(X) or hasattr(X, "__iter__")) and not is_table
 
@@ -92,4 +95,5 @@ def features_of_source(source: Source, owner: str, n: int) -> Features:
     prepare: Any = getattr(source, "prepare", None)
     if prepare is None:
         return Features(owner, n, source.names)
+
     return prepared_features(owner, prepare)

@@ -69,10 +69,12 @@ def _split(
     """
     if not len(X):
         return np.full(0, -1)
+
     if group is None:
         unit = number_units(X)
     else:
         unit = _number(group)
+
     classes = y[np.unique(unit, return_index=True)[1]]
     part = np.full(len(classes), -1)
     n_classes = int(y.max()) + 1

@@ -102,6 +102,7 @@ def _divide(source: Any, reduce: Local) -> tuple[range | None, Local]:
     """
     if reduce.world == 1 or not hasattr(source, "section"):
         return None, Local()
+
     probe = run_together(reduce, lambda: _probe(source))
     check_same(reduce, {"the first, middle and last rows of the source": probe})
     return shard_range(source.n_rows, reduce.rank, reduce.world), reduce
@@ -121,6 +122,7 @@ def _probe(source: Any) -> tuple[Any, ...]:
             if piece.weight is not None:
                 weight = piece.weight.tolist()
             found.append((piece.X.tolist(), piece.y.tolist(), weight))
+
     return N, source.names, hashlib.sha256(repr(found).encode()).hexdigest()
 
 
@@ -139,6 +141,7 @@ def _merge(ranks: list[_Summary]) -> _Summary:
     high = functools.reduce(np.maximum, [rank.high for rank in ranks])
     if not np.ndim(low):
         raise BadInput("the source has no rows: check how it was selected.")
+
     labels = sort_labels(set().union(*(rank.labels for rank in ranks)))
     digests = "".join(rank.digest for rank in ranks)
     return _Summary(low, high, labels, hashlib.sha256(digests.encode()).hexdigest())
@@ -196,6 +199,7 @@ def _read_checked(source: Any, keep: range | None, real: bool) -> Iterator[Piece
         n_columns = getattr(source, "n_columns", 1)
     else:
         n_columns = len(source.names)
+
     size = rows_per_piece(n_columns)
     pieces = source.pieces(size) if keep is None else source.section(keep, size)
     return check_pieces(pieces, source.names, check_targets if real else check_labels)
@@ -228,6 +232,7 @@ def _number_classes(
     else:
         labels = np.array(copy.summary.labels, classes.dtype)
         y = kind = np.searchsorted(classes, labels)[np.asarray(rows.y, np.int64)]
+
     found = Arrays(rows.X, y, weight)
     found.pages = rows.pages
     return found, kind
@@ -240,6 +245,7 @@ def _draw_keys(seed: int, first: int, n_rows: int, apart: Apart | None) -> Float
     keys = rng.random(n_rows)
     if apart is None:
         return keys
+
     return keys[apart.trains(slice(first, first + n_rows))]
 
 
@@ -305,6 +311,7 @@ def _find_level(counts: Ints, limit: int) -> int:
             low = middle
         else:
             high = middle - 1
+
     return low
 
 
@@ -318,4 +325,5 @@ def _find_moments(rows: Arrays, here: slice, among: Local) -> Triple:
         mean = weight @ piece.X / total
         square = weight @ (piece.X - mean) ** 2
         found = merge_spread(found, (total, mean, square))
+
     return functools.reduce(merge_spread, among.gather(found))

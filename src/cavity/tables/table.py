@@ -69,9 +69,11 @@ def share_lengthscales(
     shared = begin.columns.group is not None and begin.columns.constant is None
     if prepare is None or shared:
         return begin
+
     sharing, _ = group_features(prepare.columns_)
     if len(np.unique(sharing.group)) == len(sharing.group):
         return begin
+
     columns, U = share_units(
         begin.columns, sharing, begin.candidates.U, begin.candidates.weight, rng
     )
@@ -103,6 +105,7 @@ class Table:
             return int(self.member.max()) + 1
         if self.n_classes > 2:
             return self.n_classes
+
         return 1
 
     @property
@@ -124,6 +127,7 @@ class Table:
         """Row numbers in the user's table, [N]."""
         if self.given is None:
             return np.arange(self.n_rows)
+
         return self.given
 
     @property
@@ -131,6 +135,7 @@ class Table:
         """Number of groups that the user named; 0: none."""
         if self.group is None:
             return 0
+
         return len(np.unique(self.group))
 
     @cached_property
@@ -178,6 +183,7 @@ class Table:
     def _classes(self) -> NDArray[Any]:
         if self.units is None:
             return self.y
+
         return np.zeros(self.n_rows, dtype=np.int64)
 
     def select(self, rows: NDArray[Any]) -> Table:
@@ -209,6 +215,7 @@ class Table:
         else:
             distinct, place = self.distinct
             weight = np.bincount(place, self.weight).astype(np.float64)
+
         columns = summarize(distinct, weight, rng)
         found = inducing_points.draw_candidates(
             self.X, self._classes, self.weight, self.n_classes, columns, rng
@@ -254,6 +261,7 @@ class Streamed(NamedTuple):
     def n_groups(self) -> int:
         if self.apart is None:
             return 0
+
         return self.apart.n_groups
 
     @property
@@ -264,6 +272,7 @@ class Streamed(NamedTuple):
     def n_latent(self) -> int:
         if self.n_classes == 2:
             return 1
+
         return self.n_classes
 
     def start(self, rng: np.random.Generator) -> Start:
@@ -274,6 +283,7 @@ class Streamed(NamedTuple):
         rows = self.sampled
         if self.moments is None:
             return rows.start(rng)
+
         total, center, square = self.moments
         spread = np.sqrt(square / total)
         columns = from_moments(

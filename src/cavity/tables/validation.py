@@ -48,6 +48,7 @@ class Features(NamedTuple):
         """
         if self.preparation is not None:
             return self.preparation
+
         names = self.names or [f"column {j}" for j in range(self.n)]
         return leave_unchanged([str(name) for name in names])
 
@@ -84,6 +85,7 @@ def read_rows(X: Any, owner: str, y: Any = None) -> tuple[Floats, Features]:
         assert X.preparation is not None
         features = prepared_features(owner, X.preparation)
         return check_rows(X, features), features
+
     X = to_dense(X)
     refuse_foreign(X)
     if not isinstance(X, dict) and is_numeric(X) and not has_row_numbers(X):
@@ -95,6 +97,7 @@ def read_rows(X: Any, owner: str, y: Any = None) -> tuple[Floats, Features]:
         if not np.isnan(rows).any() or np.isinf(rows).any():
             _refuse_infinite(rows, names)
             return rows, Features(owner, rows.shape[1], names)
+
         if not is_frame(X):
             X = rows
 
@@ -128,6 +131,7 @@ def check_rows(
             X = _read_texts(X)
         if features.names is not None:
             reader.feature_names_in_ = np.array(features.names, dtype=object)
+
     rows = _convert(X, reader, reset=False)
     if center is not None and not np.isinf(rows).any():
         rows = _fill_missing(rows, features.encoder.names, center)
@@ -156,9 +160,11 @@ def _convert(X: Any, reader: Any, reset: bool = True) -> Floats:
     except ValueError as error:
         if "could not convert string" not in str(error):
             raise
+
         raise BadInput(
             f"{error}; give a data frame, which is prepared: pandas.DataFrame(X)."
         ) from error
+
     # sums must not depend on the memory layout, to the last bit
     return np.ascontiguousarray(X)
 
@@ -175,11 +181,13 @@ def _prepare_rows(X: Any, prepare: ColumnEncoder, owner: str) -> Floats:
             "names",
             stacklevel=2,
         )
+
     if not len(rows):
         raise BadInput(
             "X has 0 sample(s) while a minimum of 1 is required: check how rows were "
             "selected."
         )
+
     warn_notes(notes)
     return rows
 
@@ -204,6 +212,7 @@ def _fill_missing(
     missing = np.isnan(rows)
     if not missing.any():
         return rows
+
     context = EncodingContext(0, Counter())
     for name, count in zip(names, missing.sum(0).tolist(), strict=True):
         context.note_missing(name, count, MEAN_IS_USED)

@@ -109,6 +109,7 @@ async def _answer(service: Service, request: Request) -> Response:
         raise HTTPException(
             415, "send JSON with the header content-type: application/json."
         )
+
     extras = Extras(_read_flag(request, "uncertainty"), _read_flag(request, "novelty"))
     try:
         content = await service.answer(request, extras)
@@ -137,6 +138,7 @@ def _read_flag(request: Request, name: str) -> bool:
     text = request.query_params.get(name, "false").lower()
     if text not in FLAGS:
         raise HTTPException(422, f"{name}={text:.40} must be true or false.")
+
     return FLAGS[text]
 
 
@@ -177,6 +179,7 @@ class Observer:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
+
         begun = time.perf_counter()
         status = 0
         arrives = True
@@ -199,6 +202,7 @@ class Observer:
                 await send({**message, "more_body": True})
                 await drop_rest()
                 message = {"type": "http.response.body"}
+
             await send(message)
 
         async def drop_rest() -> None:
@@ -221,6 +225,7 @@ class Observer:
                 "the server does not answer to this host name: start it with "
                 "--allowed-host.",
             )
+
         token = headers.get(b"authorization", b"")
         if scope["path"] not in OPEN and not self._access.opens(token):
             return _refuse(
@@ -228,4 +233,5 @@ class Observer:
                 "send the server's token with the header authorization: Bearer TOKEN.",
                 {"www-authenticate": "Bearer"},
             )
+
         return None

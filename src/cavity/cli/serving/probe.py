@@ -45,6 +45,7 @@ def answer_probes(host: str, port: int, health: bytes) -> Iterator[None]:
             elif time.monotonic() - turn[0] > SILENCE:
                 status = "503 Service Unavailable"
                 body = b'{"detail":"the server hangs"}'
+
             lines = (
                 f"HTTP/1.1 {status}",
                 "content-type: application/json",
@@ -56,6 +57,7 @@ def answer_probes(host: str, port: int, health: bytes) -> Iterator[None]:
                 said += body
             writer.write(said)  # in one piece
             await writer.drain()
+
         writer.close()
 
     async def run() -> None:

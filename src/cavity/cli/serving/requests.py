@@ -78,8 +78,10 @@ class RowReader:
             errors += [CellError(number, name, text) for name, text in wrong.items()]
             if len(errors) >= MOST_ERRORS:
                 break
+
         if errors:
             raise BadRows(errors[:MOST_ERRORS])
+
         X = self._encode(rows, notes)
         self._check_finite(X)
         return X
@@ -92,6 +94,7 @@ class RowReader:
             row = dict(zip(self.names, row, strict=True))
         elif not isinstance(row, dict) or not self._has_names:
             return [], {None: self._describe_row()}
+
         cells = []
         wrong = dict[str | None, str]()
         unknown = [name for name in row if name not in self._is_number]
@@ -103,6 +106,7 @@ class RowReader:
                     cells.append(_read_cell(row, name, is_number, listed))
                 except ValueError as error:
                     wrong[name] = str(error)
+
         for name in unknown:
             hint = suggest_column(name, self.names, 8)
             wrong[name] = f"the model has no column {name!r:.60}; {hint}"
@@ -111,6 +115,7 @@ class RowReader:
     def _encode(self, rows: list[list[Any]], notes: Counter[str]) -> Any:
         if not self._has_names:
             return np.array(rows, dtype=np.float64)
+
         columns = map(unify_cells, zip(*rows, strict=True))
         table = dict(zip(self.prepare.inputs, columns, strict=True))
         with np.errstate(over="ignore"):  # `_check_finite` names cells that overflow
@@ -121,6 +126,7 @@ class RowReader:
         wrong = np.argwhere(~np.isfinite(X))[:MOST_ERRORS].tolist()
         if not wrong:
             return
+
         names = [
             column.name for column in self.prepare.columns_ for _ in column.features
         ]
@@ -134,6 +140,7 @@ class RowReader:
         numbers = f"a list of {len(self.names)} numbers"
         if not self._has_names:
             return f"each row must be {numbers}; /schema describes the columns."
+
         either = f", or {numbers}" if self._takes_lists else ""
         return (
             f"each row must be an object by column name{either}; /schema lists the "
@@ -150,6 +157,7 @@ def parse_rows(body: bytes, most_rows: int) -> list[Any]:
         found = from_json(body)
     except ValueError as error:
         raise BadInput(f"the request is not valid JSON ({error!s:.100}).") from None
+
     rows = found.get("rows") if isinstance(found, dict) else None
     if not isinstance(rows, list) or not rows:
         raise BadInput(
@@ -166,6 +174,7 @@ def parse_rows(body: bytes, most_rows: int) -> list[Any]:
             f"the request has {len(rows)} rows, but the limit is {most_rows}: send "
             f"fewer rows at a time."
         )
+
     return rows
 
 
@@ -179,6 +188,7 @@ def _read_cell(row: dict[str, Any], name: str, is_number: bool, listed: bool) ->
             f"the row has no column {name!r}, which the model needs: give null if it "
             f"is unknown."
         )
+
     cell = row[name]
     if isinstance(cell, float) or (type(cell) is int and is_number):
         try:
@@ -186,6 +196,7 @@ def _read_cell(row: dict[str, Any], name: str, is_number: bool, listed: bool) ->
                 return float(cell)
         except OverflowError:
             pass
+
         null = "" if listed else ", or give null"
         raise ValueError(
             f"{str(cell)[:30]} is not a finite number below 1e308: correct it{null}."
@@ -193,6 +204,7 @@ def _read_cell(row: dict[str, Any], name: str, is_number: bool, listed: bool) ->
     if listed or isinstance(cell, dict | list):
         wanted = "a number" if listed else "text, a number or null"
         raise ValueError(f"the cell is {KINDS[type(cell)]}: give {wanted}.")
+
     return cell
 
 
@@ -202,6 +214,7 @@ def unify_cells(cells: tuple[Any, ...]) -> list[Any]:
     huge = any(isinstance(cell, int) and abs(cell) >= 2**63 for cell in cells)
     if len(kinds) <= 1 and not huge:
         return list(cells)
+
     return [
         cell if cell is None or isinstance(cell, str) else format_label(cell)
         for cell in cells

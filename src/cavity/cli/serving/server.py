@@ -88,6 +88,7 @@ def serve(
             [model, device, limits, access.hosts, probe, threads]
         )
         app = f"{__name__}:make_worker_app"
+
     with Interrupts() as interrupts:
         interrupts.hold()  # uvicorn stops, then sends the signal again
         uvicorn.run(
@@ -105,6 +106,7 @@ def serve(
             timeout_worker_healthcheck=WORKER_SECONDS,
             h11_max_incomplete_event_size=HEADER_BYTES,
         )
+
     if interrupts.stopped:
         raise typer.Exit(interrupts.stopped)
 
@@ -120,6 +122,7 @@ def make_served_app(
     model = Model.open(path, device)
     if compute_digest(path) != digest:
         raise BadFile(f"{path} changed while it was read: start the server again.")
+
     app = make_app(model, limits, access, digest, probe)
     # The event loop must not wait long for the interpreter: a collection of garbage
     # that visits all of torch takes a tenth of a second, and a thread that computes

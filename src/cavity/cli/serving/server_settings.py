@@ -55,6 +55,7 @@ class Access(NamedTuple):
         """Whether a request carries the token, if there is one."""
         if self.token is None:
             return True
+
         kind, _, token = authorization.partition(b" ")
         right = hmac.compare_digest(token.strip(), self.token.encode())
         return kind.lower() == b"bearer" and right
@@ -71,6 +72,7 @@ def make_access(host: str, allowed: Sequence[str]) -> Access:
                 f"--allowed-host {name!r} is not a host name: give one without port, "
                 f"'*.example.org' for a domain, or '*' for any."
             )
+
     hosts = list(LOCAL_HOSTS)
     if host not in ANY_ADDRESS:
         hosts.append(host)
@@ -87,4 +89,5 @@ def read_token() -> str | None:
             f"{TOKEN} is empty, begins or ends with a space, or is not ASCII: set "
             f"random text (`openssl rand -hex 32`), or unset it."
         )
+
     return token

@@ -62,6 +62,7 @@ class Service:
             X = await self._call(len(body), self.reader.read, body, notes)
         finally:
             self._held -= sum(map(len, parts))
+
         found = await self._unless_left(request, self.predict(X, extras))
         self.metrics.rows.inc(len(X))
         size = CELL_BYTES * sum(column.size for column in found.values())
@@ -79,6 +80,7 @@ class Service:
             raise self._make_refusal(
                 f"{self.waiting} rows wait, and the limit is {self.limits.waiting}"
             )
+
         self.waiting += len(X)
         found = list[Answer]()
         done = 0
@@ -94,6 +96,7 @@ class Service:
                 self.waiting -= len(block)
         finally:
             self.waiting -= len(X) - done
+
         first, *_ = found
         return {name: np.concatenate([part[name] for part in found]) for name in first}
 
@@ -111,6 +114,7 @@ class Service:
         """
         if size <= SMALL_BYTES:
             return work(*args)
+
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._formats, work, *args)
 
@@ -123,6 +127,7 @@ class Service:
         )
         if int(request.headers.get("content-length", 0)) > most:
             raise too_large
+
         try:
             async with asyncio.timeout(self.limits.read_seconds):
                 async for part in request.stream():
@@ -154,6 +159,7 @@ class Service:
             await asyncio.wait((result, left), return_when=asyncio.FIRST_COMPLETED)
             if not result.done():
                 raise ClientDisconnect
+
             return result.result()
         finally:
             result.cancel()
@@ -185,11 +191,13 @@ def format_answer(
         )
         wrong = np.flatnonzero(~finite)[:MOST_ERRORS].tolist()
         raise BadRows([CellError(i + 1, None, message) for i in wrong])
+
     answer: dict[str, Any] = {}
     if model.classes is not None:
         best = found["probabilities"].argmax(1)
         answer["labels"] = [model.labels[c] for c in best]
         answer["classes"] = model.labels
+
     for name, values in found.items():
         answer[name] = values.tolist()
     return to_json({**answer, "notes": notes, "model": digest})

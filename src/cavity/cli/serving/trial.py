@@ -46,6 +46,7 @@ def read_page_file(name: str) -> bytes:
     text = files("cavity.cli.serving").joinpath("static", name).read_bytes()
     if name != "page.css":
         return text
+
     light = _list_colours(COLOURS)
     dark = _list_colours(ON_DARK)
     head = f":root{{{light}}}@media(prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
@@ -71,12 +72,14 @@ def describe_model(model: Model, limits: Limits) -> dict[str, Any]:
         points = np.clip(points, low, high)  # learnt points may be far from all rows
     else:
         points = np.stack([low, high])
+
     columns = list[dict[str, Any]]()
     place = 0
     for column in model.prepare.columns_:
         end = place + len(column.features)
         columns.append(_describe_column(column, center[place:end], points[:, place]))
         place = end
+
     return {
         "target": model.target,
         "classes": model.labels or None,
@@ -102,6 +105,7 @@ def _describe_column(column: Column, center: Any, points: Any) -> dict[str, Any]
         return about | levels | {"free": True}
     if isinstance(column, Date):
         return about | _describe_date(column)
+
     return about | _describe_number(column, float(center[0]), points)
 
 
@@ -128,6 +132,7 @@ def _describe_number(
         scale = column.scale
         low = mean - 3 * scale if column.low is None else column.low
         high = mean + 3 * scale if column.high is None else column.high
+
     low = max(low, mean - SPREAD * scale)
     high = min(high, mean + SPREAD * scale)
     if not low < high:
@@ -161,6 +166,7 @@ def _describe_date(column: Date) -> dict[str, Any]:
         form = "datetime-local"
     else:
         form = "date"
+
     low = column.low
     high = column.high
     if form == "time":

@@ -23,6 +23,7 @@ class Batch(NamedTuple):
         if self.index.shape[0] <= size:
             yield self
             return
+
         columns = (torch.split(column, size) for column in self)
         yield from map(Batch, *columns)
 
@@ -49,6 +50,7 @@ class RowsInMemory(NamedTuple):
     def keep(self) -> range:
         if self.mine is None:
             return range(len(self.y))
+
         return self.mine
 
     @property

@@ -62,6 +62,7 @@ class Stream(NamedTuple):
     def keep(self) -> range:
         if self.mine is None:
             return range(self.total)
+
         return self.mine
 
     @property

@@ -61,6 +61,7 @@ def differentiate(value: Tensor, parameters: tuple[nn.Parameter, ...]) -> Tensor
     """
     if not value.requires_grad:
         return torch.zeros_like(parameters_to_vector(parameters))
+
     grads = torch.autograd.grad(
         value, parameters, allow_unused=True, materialize_grads=True
     )

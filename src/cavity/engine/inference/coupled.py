@@ -149,6 +149,7 @@ class Coupled(Engine):
             ).sum() + old.evidence(r)
             counts = r.new_zeros(len(a))
             skipped = r.new_zeros((), dtype=torch.int64)
+
         totals = Totals(P, h, value, batch.weight.sum(), counts, skipped, failed)
         pull = partial(self.exact_gradient, state, batch)
         return Visit(totals, site, SiteUpdate(added, None if full else stored), pull)
@@ -180,7 +181,9 @@ class Coupled(Engine):
                     * pi
                     * (u - (pi * u).sum(-1, keepdim=True))
                 )
+
             value = value + fixed.evidence(r) + (c * f).sum()
+
         return differentiate(value, tuple(self.parameters.values()))
 
     def _project(self, state: State, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:

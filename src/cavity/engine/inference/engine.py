@@ -97,8 +97,10 @@ class Engine(Visits):
             pieces = list(rows.whole().split(self.chunk))
         else:
             pieces = []
+
         if len(pieces) != 1:
             return self
+
         self.load(state.theta)
         with torch.set_grad_enabled(learn):
             projection = self.prior.project(pieces[0].X, state.jitter)
@@ -107,6 +109,7 @@ class Engine(Visits):
             cached = CachedProjection(
                 state.jitter, projection, projection.r.double(), pull
             )
+
         return replace(self, parameters={}, cached=cached)
 
     def thaw(self, frozen: Engine) -> Engine:
@@ -117,6 +120,7 @@ class Engine(Visits):
         """
         if self.exact:
             return self
+
         return replace(self, cached=frozen.cached)
 
     @torch.no_grad()
@@ -128,6 +132,7 @@ class Engine(Visits):
         """
         if self.sites.tied:
             return state
+
         self.load(state.theta)
         parts = []
         for piece in batch.split(self.chunk):
@@ -137,6 +142,7 @@ class Engine(Visits):
             share = self.sites.share(piece.weight, self.removal)
             r = self._residual(state, projection)
             parts.append(self._sum_sites(site, classes, projection.a, share, r))
+
         P, h = (
             torch.stack(part).sum(0) if len(part) > 1 else part[0]
             for part in zip(*parts, strict=True)
@@ -147,6 +153,7 @@ class Engine(Visits):
         """Return the workspace's hyper-parameters as a vector."""
         if not self.parameters:
             return torch.zeros(0, dtype=torch.float64, device=self.total.device)
+
         return parameters_to_vector(self.parameters.values()).detach().clone()
 
     def step(
@@ -176,6 +183,7 @@ class Engine(Visits):
             factor = factored.factor
         else:
             factor = self.sites.factorise(state.sums)
+
         q = self.sites.gaussian(state.sums, factor)
         learn = optimiser is not None and bool(self.parameters)
         pulls = learn and not self.exact
@@ -191,10 +199,12 @@ class Engine(Visits):
                 updates = [found.update]
             else:
                 updates = [*updates, found.update]
+
             if totals is None:
                 totals = found.totals
             else:
                 totals = Totals(*map(torch.add, totals, found.totals))
+
         assert found is not None and totals is not None
         totals = _sum(totals, reduce)
         decay = self.sites.decay(state.damping, totals.weight, totals.counts, full)
@@ -209,15 +219,19 @@ class Engine(Visits):
                 slope = slope + found.pull()
             else:
                 slope = self.exact_gradient(state, batch)
+
             slope = reduce.sum(Slope(slope)).gradient
+
         made = Collected(q, totals, slope, sums, get_new())
         moved, info = self._move(state, made, optimiser, full, going)
         if is_readable(info.failed) and bool(info.failed):
             return state, info._replace(factored=Factored(state.sums.P, factor))
+
         if full or self.sites.tied:
             clock = state.clock
         else:
             clock = state.clock + decay.clamp_min(1e-300).log()
+
         update = join(updates)
         sites = self.sites.write(state.sites, batch, update, decay, clock, full)
         return self._choose(
@@ -245,12 +259,14 @@ class Engine(Visits):
             pull = self.hyper_prior.gradient(theta)
         else:
             pull = cached.pull
+
         slope = promise = None
         if optimiser is not None:
             slope = scale * gradient + pull
             theta, memory = optimiser.step(memory, theta, slope, state.rate)
             if full:
                 promise = (slope * (theta - state.theta)).sum()
+
         size = sums.h.sum() + evidence
         broken = q.failed | totals.failed
         failed = broken | factor.failed
@@ -259,6 +275,7 @@ class Engine(Visits):
             leap = torch.linalg.vector_norm(theta - state.theta, math.inf)
             failed = failed | (leap > LONGEST)
             size = size + leap
+
         failed = failed | (size - size != 0)  # ∞ − ∞ is NaN
         if going is not None:
             failed = failed | ~going
@@ -283,11 +300,13 @@ class Engine(Visits):
         """
         if is_readable(info.failed):
             return new, info
+
         if (
             update.stored is not None and update.stored.rows is not None
         ):  # the step wrote them in place
             for table, kept in zip(new.sites, update.stored.rows, strict=True):
                 table[batch.index] = choose(info.failed, kept, table[batch.index])
+
         moved, chosen = choose(info.failed, (old, factor), (new, info.factored.factor))
         return moved, info._replace(factored=Factored(moved.sums.P, chosen))
 
@@ -296,5 +315,6 @@ def _sum(totals: Totals, reduce: Local) -> Totals:
     """Sum over the ranks; half of each symmetric matrix travels."""
     if reduce.world == 1:
         return reduce.sum(totals)
+
     halves = reduce.sum(totals._replace(P=pack_symmetric(totals.P)))
     return halves._replace(P=unpack_symmetric(halves.P, totals.P.shape[-1]))

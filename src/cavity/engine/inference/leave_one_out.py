@@ -60,6 +60,7 @@ def leave_one_out(
             place: slice | Tensor = slice(start, stop)
         else:
             place = chosen[start:stop]
+
         if twins is not None:
             fed = Site(*(kept[:, twins[place].to(kept.device)] for kept in sums))
         t = remove(
@@ -82,6 +83,7 @@ def _sum_twins(
         stop = start + fed.tau.shape[1]
         sums.index_add_(2, twins[start:stop].to(sums.device), torch.stack(fed).double())
         start = stop
+
     return reduce.sum(Site(*sums))
 
 
@@ -99,6 +101,7 @@ def _select(rows: Whole, size: int, chosen: Tensor) -> Iterator[Batch]:
             yield concatenate(waiting)
             waiting = []
         waiting.append(Batch(*(column[place] for column in piece)))
+
     yield concatenate(waiting)
 
 
@@ -116,6 +119,7 @@ def _look(
         site = engine.visit_rows(state, shared, batch, False, True).site
     else:
         site = engine.sites.stored(state, batch, classes).site
+
     totals = site_totals(
         site, classes, t.mean, engine.sites.share(batch.weight, engine.removal)
     )

@@ -106,6 +106,7 @@ class OnF(OnT):
         """Return q times the missing 1 − ω of each row with ω < 1."""
         if isinstance(fed.copies, float):
             return t
+
         lacks = (1 / fed.copies - 1).clamp_min(0)
         grown = 1 + lacks * fed.tau * t.var
         return Normal((t.mean + lacks * fed.nu * t.var) / grown, t.var / grown)
@@ -187,4 +188,5 @@ def _at_least_one_row(sites: SiteTotals) -> SiteTotals:
     copies = sites.copies
     if isinstance(copies, float):
         return sites
+
     return sites._replace(copies=copies.clamp_min(1.0))

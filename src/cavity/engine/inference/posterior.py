@@ -66,6 +66,7 @@ def posterior(sums: Sums, factor: Factor | None = None) -> Posterior:
         lower, failed = cholesky(sums.P, 1.0)
     else:
         lower, failed = factor
+
     by = solver(lower)
     half = by.solve(sums.h[..., None])
     g = 0.5 * (half.square().sum((-2, -1)) - log_det(lower))

@@ -55,6 +55,7 @@ def times(scale: Tensor | float, x: Tensor) -> Tensor:
     """Return scale · x; skip the product if the scale is the float 1."""
     if isinstance(scale, float) and scale == 1.0:
         return x
+
     return scale * x
 
 
@@ -62,6 +63,7 @@ def one_copy(share: Share, x: Tensor) -> Tensor:
     """Return the part of a row's total that one copy holds."""
     if isinstance(share.copies, float):
         return x
+
     return x / share.copies
 
 
@@ -113,6 +115,7 @@ def log_site_normaliser(
     rows = moments.value - log_site_integral(cavity, one).sum(1)
     if isinstance(share.copies, float):
         return rows
+
     return share.copies[:, 0] * rows
 
 
@@ -259,6 +262,7 @@ class Own(SiteStore):
             return Share(
                 weight.reciprocal().clamp(max=1.0)[:, None], None, weight[:, None]
             )
+
         p = removal * weight.reciprocal().clamp(max=1.0)
         exponent = None
         if self.fractional or removal != 1.0:
@@ -274,6 +278,7 @@ class Own(SiteStore):
                 stored.tau + rho * (site.tau - stored.tau),
                 stored.nu + rho * (site.nu - stored.nu),
             )
+
         return Site(rho * site.tau, rho * site.nu)
 
     def decay(
@@ -281,6 +286,7 @@ class Own(SiteStore):
     ) -> Tensor:
         if full:
             return torch.zeros_like(damping)
+
         return (1 - damping * weight / self.total).clamp_min(0)
 
     def evidence(self, sums: Sums, q: Posterior) -> Tensor:
@@ -302,6 +308,7 @@ class Own(SiteStore):
                 update.added.nu.to(kind),
                 clock.expand_as(sites.clock).clone(),
             )
+
         assert update.stored is not None
         kept = (
             decay * old + new
@@ -311,6 +318,7 @@ class Own(SiteStore):
             sites, (*kept, clock.expand_as(batch.index)), strict=True
         ):
             table.index_copy_(0, batch.index, values.to(table.dtype))
+
         return sites
 
 
@@ -351,6 +359,7 @@ class Tied(SiteStore):
         one = torch.ones_like(weight)
         if self.unit == 1.0 or not self.tempers:
             return Share(one[:, None], None, weight[:, None])
+
         return Share(one[:, None], one * self.unit, (weight / self.unit)[:, None])
 
     def decay(
@@ -358,6 +367,7 @@ class Tied(SiteStore):
     ) -> Tensor:
         if self.grows:
             return torch.ones_like(self.counts)
+
         return (1 - damping * counts / self.counts).clamp_min(0)
 
     def evidence(self, sums: Sums, q: Posterior) -> Tensor:

@@ -144,9 +144,11 @@ def map_tensors(function: Callable[..., Tensor], nest: Any, *others: Any) -> Any
         return None
     if isinstance(nest, Tensor):
         return function(nest, *others)
+
     parts = [map_tensors(function, *part) for part in zip(nest, *others, strict=True)]
     if hasattr(nest, "_fields"):
         return type(nest)(*parts)
+
     return tuple(parts)
 
 
@@ -166,6 +168,7 @@ def start_on_second_stream(
     if device.type != "cuda":
         done = work()
         return lambda: done
+
     side = _second_stream(device)
     side.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(side):

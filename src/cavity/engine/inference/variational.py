@@ -39,5 +39,6 @@ class Averaged(SiteStore):
             inverse = q.by.matrix
         else:
             inverse = inverse_lower(q.lower)
+
         trace = inverse.square().sum((-2, -1))
         return 0.5 * (M - trace - q.mean.square().sum(-1) - log_det(q.lower)).sum()

@@ -112,18 +112,21 @@ class Visits:
         cached = self._find_cached(state)
         if cached is None:
             return self.prior.project(batch.X, state.jitter)
+
         return cached.projection
 
     def _residual(self, state: State, projection: Projection) -> Tensor:
         cached = self._find_cached(state)
         if cached is None:
             return projection.r.double()
+
         return cached.r
 
     def _find_cached(self, state: State) -> CachedProjection | None:
         """Return what `freeze` computed, if it belongs to this state's jitter."""
         if self.cached is not None and self.cached.jitter is state.jitter:
             return self.cached
+
         return None
 
     def visit_rows(
@@ -153,10 +156,12 @@ class Visits:
                 judged = stored
             else:
                 judged = site
+
             value = log_site_normaliser(moments, cavity.t, judged, share).sum()
             counts = self._counts(view.classes, batch.weight, a.shape[0])
             value = self.placement.complete(value, view.totals, r)
             skipped = (~cavity.usable).sum()
+
         totals = Totals(
             *sums, value, batch.weight.sum(), counts, skipped, projection.failed
         )
@@ -189,8 +194,10 @@ class Visits:
                 moments = self.factor.average(fixed, y)
             else:
                 moments = self.factor.moments(fixed, y, view.share.exponent)
+
         if not torch.is_grad_enabled():
             return moments
+
         slopes = moments.dm, moments.dv, moments.dr - moments.dv
         moved = torch.stack(
             [s * (x - at) for s, x, at in zip(slopes, f, fixed, strict=True)]
@@ -215,6 +222,7 @@ class Visits:
         counts = torch.zeros(C, dtype=weight.dtype, device=weight.device)
         if not self.sites.tied:
             return counts
+
         return counts.scatter_add(
             0, classes.flatten(), weight[:, None].expand_as(classes).flatten()
         )

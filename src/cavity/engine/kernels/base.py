@@ -66,6 +66,7 @@ def log_parameter(
     array = np.asarray(value, dtype=np.float64)
     if not (np.isfinite(array).all() and (array > 0).all()):
         raise BadOption(f"{name} must be positive and finite, got {value!r}.")
+
     try:
         log = np.broadcast_to(np.log(array / unit), shape)
     except ValueError:
@@ -74,6 +75,7 @@ def log_parameter(
             "columns): give a scalar, one value per column, or one row per class; two "
             "classes have one latent function."
         ) from None
+
     return nn.Parameter(torch.tensor(log.copy(), dtype=torch.float64))
 
 
@@ -85,6 +87,7 @@ def per_class(value: Any, classes: int, name: str) -> np.ndarray:
             f"{name} has {array.size} values for {classes} latent functions; give one, "
             "or one each."
         )
+
     return array
 
 
@@ -194,11 +197,13 @@ class Kernel(Parameters, nn.Module):
                 f"X of shape {rows.shape} must be finite numbers of shape (N, D): for "
                 "a single column use X[:, None]."
             )
+
         kernel = self
         if not self._is_bound():
             kernel = copy.deepcopy(self)
             columns = summarize(rows, np.ones(len(rows)), np.random.default_rng(0))
             kernel.bind(self._count_sets(), columns)
+
         formula = formula_of(kernel, NUMPY)
         K = formula.cross(formula.prepare(rows[None]), rows)
         # k(x, x) exceeds the diagonal of K if linear functions fade: the rest is noise
@@ -211,6 +216,7 @@ class Kernel(Parameters, nn.Module):
         f = z @ root.swapaxes(1, 2)
         if len(f) == 1:
             return np.asarray(f[0])
+
         return np.asarray(f)
 
     def _is_bound(self) -> bool:
@@ -322,6 +328,7 @@ class Sum(_Pair):
         square = sum(weight[:, None] * part**2 for weight, part in known)
         if not known:
             return None
+
         return np.sqrt(square / total[:, None])  # type: ignore[index]
 
     def weight(self) -> np.ndarray:
@@ -377,6 +384,7 @@ class CalledFormula(NamedTuple):
             return function(*arrays)
         if not isinstance(arrays[-1], np.ndarray):
             raise BadOption(f"the kernel {type(self.kernel).__name__} has no formula.")
+
         held: list[Tensor] = []
         if isinstance(self.kernel, nn.Module):
             held = [*self.kernel.parameters(), *self.kernel.buffers()]
@@ -394,4 +402,5 @@ def formula_of(kernel: Any, xp: Any) -> Formula:
         except BadOption:  # it knows tensors alone
             if xp is TORCH:
                 raise
+
     return CalledFormula(kernel)

@@ -42,6 +42,7 @@ class _HalfSquareDistance(torch.autograd.Function):
         ctx.save_for_backward(U, V, points.inverse)
         if V is not None:
             return points.half_square_distance(V)
+
         weighted = points.weighted
         u2 = points.u2
         S = times_transpose(weighted, U.expand_as(weighted))
@@ -64,6 +65,7 @@ class _HalfSquareDistance(torch.autograd.Function):
             from_rows = columns @ V.square() - (U * EV).sum(-2)  # −ℓ² Σ v ∂v
             if ctx.needs_input_grad[1]:
                 V_bar = ((E.mT @ U - columns[..., None] * V) * inverse).sum(0)
+
         T = EV.addcmul_(E.sum(-1)[..., None], U, value=-1.0)
         scale = inverse[:, 0]
         scale_bar = (from_rows - (U * T).sum(-2)) * scale

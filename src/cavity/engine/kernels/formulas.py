@@ -222,6 +222,7 @@ class LinearFormula(NamedTuple):
         V = (X - center) / unit
         if not xp.may_exceed(V, self.reach):
             return V
+
         largest = xp.largest(X)
         off = xp.clip(X - center, -largest, largest)
         size = xp.clip(xp.max(xp.abs(off / unit)), self.reach, largest)
@@ -232,6 +233,7 @@ class LinearFormula(NamedTuple):
         V = self.to_units(X)
         if self.fade is None:
             return V
+
         xp = namespace(X)
         q = xp.maximum((V * V) @ self.fade, 1.0)
         over = q - 1

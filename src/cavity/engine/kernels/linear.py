@@ -61,6 +61,7 @@ class Linear(Scaled):
     def usual(self, columns: Columns) -> float:
         if columns.group is None:
             return math.sqrt(len(columns.spread))
+
         return math.sqrt(columns.group.max() + 1)
 
     def formula(self, xp: Any) -> LinearFormula:

@@ -64,6 +64,7 @@ class Prior(nn.Module):
             self.inducing = nn.Parameter((Z - center) / spread)
         else:
             self.register_buffer("inducing", Z)  # bit for bit as given
+
         if self.learn_noise:
             self.log_noise = nn.Parameter(noise.log())
         else:
@@ -92,6 +93,7 @@ class Prior(nn.Module):
         """Inducing inputs [C M D] (or [1 M D]) in the user's units."""
         if self.learn_inducing:
             return torch.addcmul(self.center, self.spread, self.inducing)
+
         return self.inducing
 
     @property
@@ -99,6 +101,7 @@ class Prior(nn.Module):
         """Latent noise variances, [C] or [1]."""
         if self.learn_noise:
             return self.log_noise.exp()
+
         return self.fixed_noise
 
     def factor(self, jitter: Tensor) -> Factor:

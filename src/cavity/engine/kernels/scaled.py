@@ -57,6 +57,7 @@ class Scaled(Kernel):
             value = unit * self.usual(columns)
         else:
             value = np.asarray(self.lengthscale)
+
         per_column = bool(np.ndim(value)) and np.shape(value)[-1] == len(unit)
         group = columns.group
         given = per_column and self.lengthscale is not None
@@ -90,6 +91,7 @@ class Scaled(Kernel):
         """Logarithm of each column's lengthscale in units of its spread, [C D]."""
         if self.group is None:
             return self.log_lengthscale
+
         return self.log_lengthscale[:, self.group]
 
     def _scale(self, xp: Any) -> Scale:
@@ -106,10 +108,12 @@ class Scaled(Kernel):
                 f"this kernel was made for {len(self.unit)} columns, but was given "
                 f"{X.shape[-1]}."
             )
+
         return formulas.to_units(X, self.center, self.unit)
 
     def relevance(self, columns: Columns) -> np.ndarray:
         weight = np.asarray(columns.spread / self.lengthscale)
         if columns.constant is None:
             return weight
+
         return np.where(columns.constant, 0.0, weight)

@@ -49,6 +49,7 @@ def draw_frequencies(
             f"n_inducing={M} is too small: a frequency has a cosine and a sine, so use "
             "at least 2."
         )
+
     Z = rng.standard_normal((C, M // 2, D))
     if degrees < math.inf:
         Z *= np.sqrt(degrees / rng.chisquare(degrees, (C, M // 2, 1)))

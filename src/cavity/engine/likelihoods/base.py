@@ -131,6 +131,7 @@ class Likelihood(Parameters):
         self._check_classes(n_classes)
         if not self.two_classes and n_classes == 2:
             return self._for_two_classes()
+
         bound = copy.deepcopy(self)
         bound.n_classes = n_classes
         return bound
@@ -149,6 +150,7 @@ class Likelihood(Parameters):
         """
         if self.two_classes:
             return torch.zeros(len(y), 1, dtype=torch.long, device=y.device)
+
         return torch.arange(self._classes(), device=y.device).expand(len(y), -1)
 
     def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
@@ -195,6 +197,7 @@ class Likelihood(Parameters):
             )
         if isinstance(mean, np.ndarray):
             return in_torch(self.log_probability, mean, var)
+
         columns = []
         for label in range(self._classes()):
             y = torch.full((len(mean),), label, device=mean.device)
@@ -203,6 +206,7 @@ class Likelihood(Parameters):
             v = var.gather(1, at)
             f = Latents(m, v, torch.zeros_like(v))
             columns.append(self.moments(f, y, None).value)
+
         return torch.stack(columns, 1).log_softmax(1)
 
     def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> EntropyParts:
@@ -247,6 +251,7 @@ class Likelihood(Parameters):
                 f"the likelihood {type(self).__name__} has the values {sorted(own)}, "
                 f"but the file has {sorted(state)!s:.200}."
             )
+
         for name, parameter in own.items():
             value = state[name]
             typed = value.is_floating_point() and dtype in (None, value.dtype)
@@ -256,6 +261,7 @@ class Likelihood(Parameters):
                     f"{value.dtype}; expected {tuple(parameter.shape)}, "
                     f"{dtype or 'a floating-point type'}."
                 )
+
             parameter.data = value.clone()
 
     def _stored(self) -> dict[str, nn.Parameter]:
@@ -290,6 +296,7 @@ class Likelihood(Parameters):
                 f"{type(self).__name__} does not know the number of classes: "
                 "call bind()."
             )
+
         return self.n_classes
 
 

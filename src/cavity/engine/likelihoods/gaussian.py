@@ -57,6 +57,7 @@ class Gaussian(Likelihood):
     def parameters(self) -> tuple[nn.Parameter, ...]:  # type: ignore[override]
         if self.learn:
             return (self.log_noise,)
+
         return ()
 
     log_parameters = parameters
@@ -96,6 +97,7 @@ class Gaussian(Likelihood):
         # a noise of 0 has no logarithm
         if self.log_noise.isfinite().all():
             return {"log_noise": self.log_noise}
+
         return {}
 
     def log_probability(self, mean: Array, var: Array) -> Array:

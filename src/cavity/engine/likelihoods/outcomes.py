@@ -46,6 +46,7 @@ class LargestWins(NamedTuple):
     def _log_win(self, mean: Array, var: Array) -> Array:
         if self.n_classes == 2:
             return log_probit(mean, var)
+
         return log_largest(mean, var)
 
 
@@ -59,6 +60,7 @@ class DrawnBySoftmax(NamedTuple):
     def log_probability(self, mean: Array, var: Array) -> Array:
         if self.n_classes == 2:
             return LOGISTIC[self.predictive](mean, var)
+
         return log_softmax(mean, var)
 
     def uncertainty(self, mean: Array, var: Array, noise: Array) -> EntropyParts:
@@ -67,6 +69,7 @@ class DrawnBySoftmax(NamedTuple):
                 f"predictive={self.predictive!r} is not the average over f, whose "
                 "entropy has two parts: use predictive='quadrature'."
             )
+
         mean, var, noise = map(np.asarray, (mean, var, noise))
         if noise.any():
             raise BadOption(
@@ -74,6 +77,7 @@ class DrawnBySoftmax(NamedTuple):
                 "method='ep', 'rep' or 'laplace', or no noise, "
                 "Training(noise=0, learn=('kernel', 'inducing'))."
             )
+
         latent = Latent(mean, var, self.log_probability(mean, var), 0.0)
         return uncertainty(latent, Softened(noise))
 
@@ -132,6 +136,7 @@ def make_outcome(
     predictive = arguments.get("predictive", "quadrature")
     if predictive not in LOGISTIC:
         return None
+
     numbers = [
         value
         for name, value in arguments.items()
@@ -140,14 +145,17 @@ def make_outcome(
     plain = all(isinstance(v, bool | int | float) and math.isfinite(v) for v in numbers)
     if not plain or arguments.get("n_classes") not in (None, n_classes):
         return None
+
     given = arguments.keys() - {"n_classes"}
     if n_classes is None:
         known = name in ("Gaussian", "Committee") and given == GAUSSIAN
         if known and state.keys() == {"log_noise"} and arguments["noise"] > 0:
             return NoisyTarget(find_noise(state["log_noise"]))
+
         return None
     if name not in OUTCOMES:
         return None
+
     outcome, two, needed = OUTCOMES[name]
     # files from before the choice of a predictive lack it
     if two != (n_classes == 2) or given | (needed - ROBUST) != needed:
@@ -155,10 +163,12 @@ def make_outcome(
     if needed is not ROBUST:
         if state:
             return None
+
         made = outcome(n_classes)
         if needed:
             made = made._replace(predictive=predictive)
         return made
+
     start = arguments["epsilon"]
     learnt = "log_odds" in state
     if not 0 <= start < 1 or learnt != bool(arguments["learn"]):
@@ -167,4 +177,5 @@ def make_outcome(
         return outcome(n_classes, float(start))
     if start == 0:  # has no log-odds
         return None
+
     return outcome(n_classes, find_share(state["log_odds"]))

@@ -42,9 +42,11 @@ def _probit(
     """
     if e is None:
         return match_probit(mean, var)
+
     power = probit_power(mean, var - residual, residual, e.clamp(max=1.0), least)
     if least >= RULES[-1].least:
         return power
+
     both = zip(match_probit(mean, var), power, strict=True)
     return ProbitMoments(*(torch.where(e == 1, c, p) for c, p in both))
 

@@ -38,6 +38,7 @@ class _Robust(WithOutcome, Likelihood):
     def parameters(self) -> tuple[nn.Parameter, ...]:  # type: ignore[override]
         if self.learn:
             return (self.log_odds,)
+
         return ()
 
     @property
@@ -45,6 +46,7 @@ class _Robust(WithOutcome, Likelihood):
         """Current share of random labels."""
         if self.learn:
             return find_share(self.log_odds.detach())
+
         return _number(self._given)
 
     @epsilon.setter
@@ -92,6 +94,7 @@ class _Robust(WithOutcome, Likelihood):
         """Return the current ε as a float64 scalar on the device of `like`."""
         if not self.learn:
             return constant((float(self._given),), like.double())[0]
+
         return self.log_odds.detach().double().sigmoid()[0].to(like.device)
 
     def _win(self, f: Latents, y: Tensor) -> Win:
@@ -132,6 +135,7 @@ class _Robust(WithOutcome, Likelihood):
         """Return the derivative in the log-odds of ε, [B 1]."""
         if self.learn:
             return (slope * eps * (1 - eps))[:, None]
+
         return None
 
 
@@ -141,6 +145,7 @@ def _number(value: Any) -> float:
         return math.nan
     if isinstance(value, int | float | np.integer | np.floating):
         return float(value)
+
     return math.nan
 
 

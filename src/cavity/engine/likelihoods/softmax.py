@@ -94,6 +94,7 @@ class Logistic(_Softened):
                 f"predictive={self.predictive!r} is unknown; use one of "
                 f"{', '.join(map(repr, LOGISTIC))}."
             )
+
         return super().bind(n_classes)
 
     def average(self, f: Latents, y: Tensor) -> Moments:

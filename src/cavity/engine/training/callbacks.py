@@ -119,6 +119,7 @@ class EarlyStopping(Callback):
             self.since = 0
         else:
             self.since = self.since + 1
+
         if nll < self.best:
             self.best = nll
             self.state = copy_state(run.state)

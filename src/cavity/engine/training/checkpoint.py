@@ -61,6 +61,7 @@ class Checkpoint(Callback):
             fresh = _add_ending(self.path, ".next")
         else:
             fresh = self.path
+
         self.problem = _try(lambda: save(run, fresh, self.facts))
         if several:
             failed = run.reduce.agree(self.problem is not None)
@@ -71,8 +72,10 @@ class Checkpoint(Callback):
                     f"{self.path} was not written, because another rank could not "
                     f"write its own."
                 )
+
             if self.problem:
                 _try(lambda: fresh.unlink(missing_ok=True))
+
         self.last = time.monotonic()
         if self.problem:
             again = f"Training goes on, and tries again in {self.every:g} s."
@@ -93,6 +96,7 @@ def _try(work: Callable[[], Any]) -> str | None:
         work()
     except (CavityError, OSError, MemoryError) as error:
         return str(error) or type(error).__name__
+
     return None
 
 
@@ -124,6 +128,7 @@ def name_rank_file(path: Path, reduce: Local) -> Path:
     path = Path(path)
     if reduce.world == 1:
         return path
+
     return _add_ending(path, f".{reduce.rank + 1}-of-{reduce.world}")
 
 
@@ -143,6 +148,7 @@ def find_newest_checkpoint(path: Path, reduce: Local) -> Path | None:
     moments = set.intersection(*(set(m) for m in reduce.gather(list(mine))))
     if moments:
         return mine[max(moments)]
+
     return None
 
 
@@ -187,6 +193,7 @@ def read_seed(path: Path) -> int:
     seed = read_facts(path).get("seed")
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31:
         raise BadFile(f"{path} is damaged: its seed is {seed!r:.40}.")
+
     return seed
 
 
@@ -217,6 +224,7 @@ def restore_run(run: Run, path: Path, facts: dict[str, Any]) -> None:
             stopping.best = float(kept[0])
             stopping.since = int(kept[1])
             stopping.state = _state(best, run.state, path)
+
         run.converged = bool(meta["converged"])
         run.resumed = True
 
@@ -245,6 +253,7 @@ def _flat(state: State) -> dict[str, Tensor]:
         else:
             names = getattr(value, "_fields", range(len(value)))
             flat |= {f"{name}.{part}": t for part, t in zip(names, value, strict=True)}
+
     return flat
 
 
@@ -263,6 +272,7 @@ def _state(tensors: dict[str, Tensor], like: State, path: Path) -> State:
             f"{path} does not fit this run: {', '.join(wrong)} are missing or of "
             f"another shape."
         )
+
     names = iter(expected)
     state: State = map_tensors(lambda t: tensors[next(names)].to(t.device), like)
     return state

@@ -56,6 +56,7 @@ def have_epochs_converged(
         and have_loose_epochs_converged(objectives, classes, rows)
     ):
         return True
+
     promises = [row.get(PROMISE, 0.0) for row in history]  # rows of L-BFGS have none
     return have_full_epochs_converged(objectives, promises, plan.tol, rows)
 
@@ -77,6 +78,7 @@ def have_full_epochs_converged(
     """
     if len(objectives) <= WINDOW or tol == 0:
         return False
+
     back = max(WINDOW, len(objectives) // SHARE)
     seen = objectives[-back - WINDOW :]
     before = seen[:-back]
@@ -97,6 +99,7 @@ def have_batch_epochs_converged(
     # while a running average fills up, the objective of its first passes means little
     if len(objectives) < 3 * WINDOW or tol == 0:
         return False
+
     before = objectives[-2 * WINDOW : -WINDOW]
     now = objectives[-WINDOW:]
     error = math.sqrt((statistics.variance(before) + statistics.variance(now)) / WINDOW)
@@ -123,6 +126,7 @@ def have_loose_epochs_converged(
     little = min(LEAST_GAIN * rows, LEAST_SHARE * abs(objectives[-1]))
     if len(objectives) >= ENOUGH_EPOCHS and objectives[-1] - objectives[-3] < little:
         return True
+
     known = find_loose_tol(classes) * rows
     return (
         classes > LOOSE_CLASSES

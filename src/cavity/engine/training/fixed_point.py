@@ -59,6 +59,7 @@ def find_fixed_point(
         reduce = Local()
     else:
         reduce = run.reduce
+
     best = math.inf
     safe = state
     last = math.inf
@@ -73,10 +74,12 @@ def find_fixed_point(
         if bool(info.failed):
             if not known:
                 return None
+
             known = []
             state = safe
             last = math.inf
             continue
+
         reached = _unknowns(new, scale)
         move = reached - _unknowns(state, scale)
         size = _norm(reduce, move) / (1 + _norm(reduce, reached))
@@ -92,6 +95,7 @@ def find_fixed_point(
             state = safe
             last = math.inf
             continue
+
         if size < best:
             best = size
             safe = new
@@ -100,6 +104,7 @@ def find_fixed_point(
             state = _extrapolate(known, reduce)
         else:
             state = new
+
     return safe
 
 
@@ -140,5 +145,6 @@ def _unknowns(state: State, scale: Tensor | None) -> Tensor:
     """
     if not len(state.sites.tau):
         return torch.cat([t.double().flatten() for t in state.sums])
+
     sites = (t.double() for t in state.sites[:2])
     return torch.cat([(t if scale is None else t * scale).flatten() for t in sites])

@@ -41,12 +41,14 @@ class Guard:
             careful = state._replace(
                 damping=damping * self.caution, rate=rate * self.caution
             )
+
         tried, info = self.engine.step(
             careful, batch, self.reduce, optimiser, full, self.factored
         )
         self.factored = info.factored
         if bool(info.failed):
             return self.repair(state, bool(info.broken)), None
+
         self.in_a_row = 0
         self.caution = min(1.0, self.caution * RECOVER)
         return tried._replace(damping=damping, rate=rate), info
@@ -60,9 +62,11 @@ class Guard:
         self.caution *= 0.5
         if self.in_a_row > MOST_IN_A_ROW:
             raise make_factorisation_error(state, self.in_a_row - 1)
+
         raises = broken or self.in_a_row > MOST_HALVINGS
         if raises:
             return state._replace(jitter=raise_jitter(state))
+
         return state
 
 

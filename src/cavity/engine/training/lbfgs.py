@@ -57,9 +57,11 @@ class _Search:
             found: Point | None = evaluate_first(run, theta)
         else:
             found = evaluate(run, theta)
+
         if found is None:  # no Cholesky factor here: a wall for the line search
             run.guard.repairs += 1
             return abs(self.worst) * 2 + 1e6, np.zeros_like(x)
+
         self.worst = min(self.worst, found.value)
         self.tried = self.tried + 1
         if self.best is None or found.value > self.best.value:
@@ -67,12 +69,14 @@ class _Search:
             self.best = found
             if run.plan.loose:
                 run.state = found.state  # its sites are near those of the next point
+
         # a line search that finds nothing better has reached what loose sites can tell
         run.converged = run.plan.loose and self.tried >= MOST_WORSE
         if run.converged or run.is_late():
             if not run.history:
                 self.end_iteration(x)
             raise _Stop
+
         return -found.value, -self.scale(found.gradient).double().cpu().numpy()
 
     def end_iteration(self, x: np.ndarray) -> None:
@@ -100,6 +104,7 @@ def train_lbfgs(run: Run) -> Run:
             pass
         finally:  # also after an interrupt
             search.end()
+
     if run.plan.loose and run.settles and run.history and not run.is_late():
         settle_sites(run)
     return run
@@ -134,10 +139,12 @@ def _climb(search: _Search) -> bool:
         )
         if result.status != 2 or run.plan.loose:
             return bool(result.status in (0, 2))
+
         search.end()
         assert search.best is not None
         if search.best.value - before < PROMISED_TOL * run.total:
             return True
+
         before = search.best.value
 
 
@@ -154,6 +161,7 @@ def settle_sites(run: Run) -> None:
         tol = 0.1 * run.plan.tol
     else:
         tol = find_loose_tol(C)
+
     found = find_fixed_point(run, run.state, Rest(tol, SMALL_MOVE, FINAL_SWEEPS))
     run.state = run.state if found is None else found
     run.history[-1]["settling_sweeps"] = run.sweeps - before

@@ -105,6 +105,7 @@ class Run:
                     # at q = prior the gradient is zero, and a rule that reads only
                     # signs would follow rounding errors
                     self._steps([(self.whole, None, True)])
+
             with nullcontext() if self.learns else self._frozen():
                 while not self.is_over():
                     steps = self._epoch()
@@ -115,9 +116,12 @@ class Run:
                         outcome = self._replay(steps)
                     else:
                         outcome = self._steps(steps)
+
                     self._end_pass(steps)
                     self.record(outcome)
+
             self.tally = [0.0, 0.0, 0, 0]  # of an epoch that max_seconds cut short
+
         if self.learns:
             self._converge_sites()
         return self
@@ -141,6 +145,7 @@ class Run:
             self.converged or self.stopped
         ):
             return True
+
         return bool(self.history) and self.is_late()
 
     @cached_property
@@ -150,6 +155,7 @@ class Run:
         """
         if self.engine.sites.tied or not self.engine.sites.weighted:
             return None
+
         weight = torch.cat(
             [batch.weight for batch in self.whole.split(self.engine.chunk)]
         )
@@ -169,6 +175,7 @@ class Run:
         limit = self.plan.max_seconds
         if limit is None or not self.is_late():
             return math.inf
+
         share, least = OVERTIME
         return max(share * limit, least) / max(self.pace, 1e-300)
 
@@ -183,6 +190,7 @@ class Run:
         """
         if self.warm_up_engine is None:
             return
+
         own = self.guard
         damping = self.state.damping
         self.guard = Guard(self.warm_up_engine, self.reduce)
@@ -191,6 +199,7 @@ class Run:
             self._steps([(self.whole, None, True)] * WARM_SWEEPS)
         else:
             self._steps((batch, None, False) for batch in self._batches(0))
+
         state = self.state._replace(
             damping=damping, position=torch.zeros_like(self.state.position)
         )
@@ -207,11 +216,13 @@ class Run:
         if not self.learns:
             self.h_before = self.state.sums.h
             return iter([(self.whole, None, True)])
+
         if plan.schedule == "outer":
             self.sweep(INNER_TOL, INNER_SWEEPS)
         if plan.batch_size is None:
             self._set_rate(epoch)
             return iter([(self.whole, self.optimiser, True)])
+
         return ((batch, self.optimiser, False) for batch in self._batches(epoch))
 
     def _batches(self, epoch: int) -> Iterator[Batch]:
@@ -224,9 +235,11 @@ class Run:
         for i, batch in enumerate(self.rows.batches(self.plan.batch_size, generator)):
             if i < done:
                 continue
+
             self._set_rate(epoch + i / count)
             self.state = self.state._replace(position=self.state.position + 1)
             yield batch
+
         order = generator.get_state()
         self.state = self.state._replace(
             generator=order, position=torch.zeros_like(self.state.position)
@@ -248,6 +261,7 @@ class Run:
                 callback.step(self)
             if self.is_late():
                 break
+
         return self._outcome()
 
     def _take(self, batch: Whole, optimiser: Optimiser | None, full: bool) -> None:
@@ -262,10 +276,12 @@ class Run:
             self.promise = 0.0
         else:
             self.promise = float(info.promise)
+
         if isinstance(batch, Batch):
             rows = len(batch.index)
         else:
             rows = self.rows.n_rows
+
         self.pace = (time.perf_counter() - begun) / max(1, rows)
 
     def _replay(self, steps: Iterator[Step]) -> Outcome:
@@ -284,6 +300,7 @@ class Run:
                 callback.step(self)
             if self.is_late():
                 break
+
         return self._outcome()
 
     def _outcome(self) -> Outcome:
@@ -304,7 +321,9 @@ class Run:
                 found.append(self._steps([(self.whole, None, True)]))
                 if abs(found[-1].objective - last) <= tol * self.total:
                     break
+
                 last = found[-1].objective
+
         return found
 
     @contextmanager
@@ -332,6 +351,7 @@ class Run:
         if not self.has_time_to_sweep():
             self.history[-1] |= {"settling_sweeps": 0, "settling_seconds": 0.0}
             return
+
         mini = plan.batch_size is not None
         leaps = self.engine.removal > 0 or self.engine.factor.linear
         most = FINAL_SWEEPS if mini else 10 * FINAL_SWEEPS
@@ -345,6 +365,7 @@ class Run:
             self.final_sweeps += self.sweep(
                 0.1 * plan.tol, most - 1, self.final_sweeps[-1].objective
             )
+
         self.history[-1]["settling_sweeps"] = len(self.final_sweeps)
         self.history[-1]["settling_seconds"] = time.perf_counter() - start
 
@@ -359,7 +380,9 @@ class Run:
         if not self.has_time_to_sweep():
             if self.history:
                 return float(self.history[-1]["log_evidence"])
+
             return math.nan
+
         _, info = self.engine.step(self.state, self.whole, self.reduce, None, True)
         return float(info.evidence)
 
@@ -383,6 +406,7 @@ class Run:
             return have_epochs_converged(
                 self.plan, self.history, self.engine.shape[0], self.total
             )
+
         move = math.inf
         h = self.state.sums.h
         if self.h_before is not None:
@@ -414,5 +438,6 @@ class Run:
         ):  # a checkpoint comes last, so it knows what the others returned
             self.converged = bool(callback.epoch(self, row)) or self.converged
             check_row(row, callback)
+
         self.report(row)
         self.converged = self.reduce.agree(self.converged)

@@ -37,6 +37,7 @@ def train_newton(run: Run) -> Run:
             f"there are {len(start)} parameters; the limit is {MOST}: leave 'inducing' "
             f"out of learn, or use optimizer='lbfgs'."
         )
+
     low = start - REACH
     high = start + REACH
     x = start
@@ -52,6 +53,7 @@ def train_newton(run: Run) -> Run:
             if better is None:
                 run.converged = True
                 break
+
             gain = better.value - found.value
             x = better.state.theta.double().cpu().numpy()
             found = better
@@ -61,6 +63,7 @@ def train_newton(run: Run) -> Run:
             small = PROMISED_TOL * run.total
             if gain < small and promised < small:
                 run.converged = True
+
     return run
 
 
@@ -70,6 +73,7 @@ def ascent_direction(hessian: Floats, gradient: Floats) -> Floats:
     """
     if not len(gradient):
         return gradient
+
     values, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T))
     size = np.abs(values)
     size = np.maximum(size, LEAST_CURVATURE * max(size.max(), 1e-300))
@@ -95,6 +99,7 @@ def _hessian(run: Run, x: Floats, free: Flags) -> Floats:
         else:
             change = _gradient(ahead) - _gradient(behind)
             columns.append(change / (2 * DIFFERENCE))
+
     return np.array(columns).reshape(-1, len(x))[:, free]
 
 
@@ -111,4 +116,5 @@ def _search(
         enough = at.value + max(0.0, SLOPE_SHARE * float(g @ (tried - x)))
         if found is not None and found.value > at.value and found.value >= enough:
             return found
+
     return None

@@ -61,11 +61,13 @@ def evaluate(run: Run, theta: Tensor, rest: Rest | None = None) -> Point | None:
         begin = _without_sites(run.state)
     else:
         begin = run.state
+
     for share in DAMPINGS[:1] if linear else DAMPINGS:
         state = begin._replace(theta=theta, damping=share * run.state.damping)
         found = _converge(run, state, rest._replace(most=1) if linear else rest)
         if found is not None:
             return found._replace(state=found.state._replace(damping=run.state.damping))
+
     return None
 
 
@@ -80,6 +82,7 @@ def evaluate_first(run: Run, theta: Tensor, rest: Rest | None = None) -> Point:
             return found
         if float(run.state.jitter) >= MOST_JITTER:
             raise make_factorisation_error(run.state, repairs)
+
         repairs += 1
         run.guard.repairs += 1
         run.state = run.state._replace(jitter=raise_jitter(run.state))
@@ -95,6 +98,7 @@ def _choose_rest(run: Run) -> Rest:
             TINY_MOVE / math.sqrt(C),
             collect=True,
         )
+
     return Rest(INNER_TOL, SMALL_MOVE, INNER_SWEEPS)
 
 
@@ -104,6 +108,7 @@ def _without_sites(state: State) -> State:
     """
     if not len(state.sites.tau):
         return state
+
     tau, nu, P, h = map(torch.zeros_like, (*state.sites[:2], *state.sums))
     return state._replace(sites=state.sites._replace(tau=tau, nu=nu), sums=Sums(P, h))
 
@@ -114,10 +119,12 @@ def _converge(run: Run, state: State, rest: Rest) -> Point | None:
     swept = find_fixed_point(run, state, rest, frozen)
     if swept is None:
         return None
+
     after, info = engine.thaw(frozen).step(
         swept, run.whole, run.reduce, Optimiser(), True
     )
     if bool(info.broken) or not math.isfinite(float(info.objective)):
         return None
+
     assert info.slope is not None
     return Point(after, float(info.objective), float(info.evidence), info.slope)

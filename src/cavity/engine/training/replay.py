@@ -100,6 +100,7 @@ class Replay:
             waiting = [
                 self._launch(*step[:2], self.guard.caution) for step in waiting[good:]
             ]
+
         return self.tally.tolist(), more
 
     def _launch(self, batch: Batch, rate: float, caution: float) -> Waiting:
@@ -123,6 +124,7 @@ class Replay:
         step = partial(self._step, fixed)
         if not fixed.index.is_cuda:
             return Recorded(fixed, step)
+
         tensors = (
             *self._moving(),
             *self.state.sites,
@@ -169,6 +171,7 @@ def _graph(step: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
             step()
             with _forbid_synchronisation():
                 step()
+
         main.wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         # other threads may pin memory meanwhile
@@ -187,6 +190,7 @@ def _graph(step: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
             stacklevel=2,
         )
         return None
+
     return graph
 
 

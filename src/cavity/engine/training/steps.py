@@ -41,9 +41,11 @@ class Steps:
     def rate_at(self, progress: float) -> float:
         if self.final_rate is None:
             return self.rate
+
         share = progress / max(1, self.max_epochs)
         if self.anneal:
             rise = min(1.0, LEAST_RISE + share / WARM_UP)
             fallen = 0.5 * (1 + math.cos(math.pi * share))
             return rise * (self.final_rate + (self.rate - self.final_rate) * fallen)
+
         return float(self.rate * (self.final_rate / self.rate) ** share)

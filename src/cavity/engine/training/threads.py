@@ -88,6 +88,7 @@ def flush_denormals(dtype: torch.dtype) -> Iterator[None]:
     if dtype != torch.float32:
         yield
         return
+
     before = flushes_denormals()
     torch.set_flush_denormal(True)
     try:

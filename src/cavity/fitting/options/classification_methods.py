@@ -131,6 +131,7 @@ class PowerEP(LikelihoodMethod):
                 f"PowerEP(power={self.power!r}) needs: use EP(likelihood=...), or a "
                 "likelihood whose moments take exponents (tempers = True)."
             )
+
         return likelihood
 
 
@@ -235,6 +236,7 @@ class VI(LikelihoodMethod):
     def scheme(self) -> Scheme:  # type: ignore[override]
         if self.bound == "quadrature":
             return schemes.VI(starts_from_ep=self._robust)
+
         return schemes.VI(damping=1.0)  # one step reaches the best q of a parabola
 
     @property
@@ -244,6 +246,7 @@ class VI(LikelihoodMethod):
             return self.likelihood
         if self.bound == "quadrature":
             return RobustMax.name
+
         return Softmax.name
 
     @property
@@ -260,6 +263,7 @@ class VI(LikelihoodMethod):
                     f"{name}={value!r} belongs to the logistic likelihood: use "
                     "likelihood='softmax', or leave it out."
                 )
+
         if epsilon != DEFAULT_EPSILON and self._named != RobustMax.name:
             raise BadOption(
                 f"epsilon={self.epsilon!r} belongs to likelihood='robust-max': leave "
@@ -271,11 +275,13 @@ class VI(LikelihoodMethod):
                 "not explain for sure is enough. Use a positive epsilon=, "
                 "method='rep', or likelihood='softmax'."
             )
+
         return self
 
     def _read_likelihood(self) -> Likelihood:
         if self._named == RobustMax.name:
             return RobustMax(epsilon=self.epsilon)
+
         return read_likelihood(self._named)
 
     def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
@@ -283,6 +289,7 @@ class VI(LikelihoodMethod):
             _check_two_classes(name, getattr(self, name), n_classes)
         if self._named == Softmax.name and n_classes == 2:
             return BOUNDS[self.bound](self.predictive)
+
         return super().make_likelihood(n_classes, learn)
 
     def check_training(
@@ -308,6 +315,7 @@ class VI(LikelihoodMethod):
                 "bound='taylor' moves its expansion with q and has no value that "
                 "belongs to given hyper-parameters: use bound='jaakkola'."
             )
+
         return super().sampling_problem()
 
 
@@ -343,6 +351,7 @@ class Laplace(Method):
         _check_two_classes("predictive", self.predictive, n_classes)
         if n_classes == 2:
             return LogisticPoint(self.predictive)
+
         return Softmax(n_classes)
 
 

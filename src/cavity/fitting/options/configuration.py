@@ -127,6 +127,7 @@ class Config:
             *names, last = (repr(name) for name, cls in known if not cls.in_memory)
             what = self.method.argument
             instead = f"method={', '.join(names)} or {last}"
+
         raise BadOption(
             f"{what} reads all rows at once; {why}: use {instead}, or an array in one "
             f"process."
@@ -202,6 +203,7 @@ def choose_jitter(value: Any, dtype: torch.dtype, method: Method) -> float:
         return number("jitter", value, 0.0, 1.0, strict=False)
     if dtype != torch.float64:
         return 1e-4
+
     return EXACT_JITTER if method.exact_jitter else 1e-6
 
 
@@ -228,6 +230,7 @@ def read_classifier(arguments: Mapping[str, Any]) -> ClassifierConfig:
             f"which {method.argument} does not store: use "
             "method='ep', 'rep' or 'pep', or schedule='inner-approx'."
         )
+
     if not method.latent_noise:
         if not (
             isinstance(given["noise"], int | float)
@@ -238,7 +241,9 @@ def read_classifier(arguments: Mapping[str, Any]) -> ClassifierConfig:
                 f"logistic likelihood has its own noise: leave "
                 "noise out, or use method='vi' with likelihood='softmax'."
             )
+
         learn -= {"noise"}
+
     if given["inducing"] is None or is_spectrum(given["inducing"]):
         learn -= {"inducing"}
     noise = checks.read_noise(
@@ -258,6 +263,7 @@ def read_regressor(arguments: Mapping[str, Any]) -> RegressorConfig:
             f"inducing= is not used by {method.argument}, which chooses its own: leave "
             f"it out."
         )
+
     common = _read_common(RegressorConfig, given, method)
     method.check_training(
         optimizer=common["optimizer"],
@@ -271,6 +277,7 @@ def read_regressor(arguments: Mapping[str, Any]) -> RegressorConfig:
             f"noise=0 leaves {method.argument} without a density for y: use a positive "
             f"noise=, or method='exact' or 'fitc'."
         )
+
     if method.fixed_inducing or inducing is None or is_spectrum(inducing):
         learn -= {"inducing"}
     return RegressorConfig(**common, method=method, learn=learn, noise=noise)
@@ -291,6 +298,7 @@ def _read_common(
         )
     if given["resume"] and given["checkpoint"] is None:
         raise BadOption("resume=True needs checkpoint=, the file to continue from.")
+
     found = read_declared(kind, given)
     jitter = choose_jitter(given["jitter"], found["dtype"], method)
     n_inducing = checks.read_n_inducing(
@@ -309,6 +317,7 @@ def _read_learn(value: Any, valid: tuple[str, ...], method: Method) -> frozenset
         names = (value,)
     else:
         names = value
+
     learn = frozenset(one_of("learn", name, valid) for name in names)
     if "epsilon" in learn and method.label_noise is None:
         raise BadOption(
@@ -322,4 +331,5 @@ def _read_learn(value: Any, valid: tuple[str, ...], method: Method) -> frozenset
             "positive start, or leave 'epsilon' out of "
             "learn."
         )
+
     return learn

@@ -28,10 +28,12 @@ def _make(word: str) -> Any:
         _, *given = inspect.signature(kind.__init__).parameters.values()
         if all(p.default is not p.empty for p in given):
             known[kind.__name__.lower()] = kind
+
     name = word.strip().lower().replace("-", "").replace("_", "")
     if name not in known:
         names = ", ".join(k.__name__ for k in known.values())
         raise BadOption(
             f"kernel {word.strip()!r} is unknown; use {names}, joined with + and *."
         )
+
     return known[name]()

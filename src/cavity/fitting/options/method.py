@@ -121,6 +121,7 @@ class Method(Parameters):
         """The method in files: its name, or its constructor call with options."""
         if self == type(self)():
             return self.name
+
         return repr(self)
 
     @property
@@ -128,6 +129,7 @@ class Method(Parameters):
         """The method in messages: `method='ep'`, or `method=REP(epsilon=0.1)`."""
         if self.label == self.name:
             return f"method={self.name!r}"
+
         return f"method={self!r}"
 
     def __eq__(self, other: object) -> bool:
@@ -183,6 +185,7 @@ class Method(Parameters):
         # on f there is no residual
         if likelihood.sums_to_one or self.on_f:
             return EVIDENCE
+
         return OBJECTIVE
 
     def sampling_problem(self) -> str | None:
@@ -196,6 +199,7 @@ class Method(Parameters):
                 f"evidence's gradient: use method='ep', 'rep' "
                 "with sites='own', 'pep', 'vi' or 'laplace'."
             )
+
         return None
 
 
@@ -219,11 +223,13 @@ class LikelihoodMethod(Method):
             if start == DEFAULT_EPSILON:
                 start = LEARNT_EPSILON
             likelihood = copy.deepcopy(likelihood).set_params(epsilon=start, learn=True)
+
         return likelihood.bind(n_classes)
 
     def _read_likelihood(self) -> Likelihood:
         if self.likelihood is None:
             return ProbitPairs()
+
         return read_likelihood(self.likelihood)
 
 
@@ -252,6 +258,7 @@ def read_method(value: Any, task: str) -> Method:
             f"method={value!r:.80} is {what}; use one of {names}, or an object of "
             f"cavity.methods: {objects}."
         )
+
     return value.check()
 
 
@@ -265,6 +272,7 @@ def read_likelihood(value: Any) -> Likelihood:
         return names[value]()
     if isinstance(value, Likelihood):
         return value
+
     raise BadOption(
         f"likelihood={value!r:.80} is unknown; use one of "
         f"{', '.join(map(repr, sorted(names)))}, or an instance of "
@@ -279,4 +287,5 @@ def check_epsilon(value: Any, owner: str) -> float:
             f"epsilon=1 of {owner} says that every label is random: use a share below "
             f"1."
         )
+
     return epsilon

@@ -179,6 +179,7 @@ class FitPlan(Tabular):
         total = sum(self.seconds.values())
         if self.time_limit is None:
             return total
+
         return min(total, self.time_limit)
 
     @property
@@ -192,6 +193,7 @@ class FitPlan(Tabular):
             found.append(
                 Choice("time", f"at most {self.time_limit:g} s", "time_limit=")
             )
+
         if self.training.max_seconds is not None:
             limit = f"at most {self.training.max_seconds:.3g} s"
             found.append(Choice("time of training", limit, "max_seconds"))
@@ -204,6 +206,7 @@ class FitPlan(Tabular):
         """
         if not self.seconds:
             return ""
+
         total = self.total_seconds
         about = f"about {format_seconds(total)}"
         fast = self.fast_seconds
@@ -211,6 +214,7 @@ class FitPlan(Tabular):
             return about
         if format_seconds(fast) == format_seconds(total):
             return about
+
         return f'{about}; effort="fast" about {format_seconds(fast)}'
 
     def summarise(self) -> str:
@@ -265,6 +269,7 @@ class FitPlan(Tabular):
             str(found)  # numbers and texts where they belong
         except (AttributeError, KeyError, TypeError, ValueError):
             return None
+
         return found
 
 
@@ -274,6 +279,7 @@ def _split_calibration(value: dict[str, Any]) -> dict[str, Any]:
     found = parts.pop("calibration")
     if found is None:
         return parts
+
     found = dict(found)
     why = found["why"]
     seen = found.pop("seen", 0)
@@ -293,4 +299,5 @@ def format_seconds(seconds: float) -> str:
         return f"{float(f'{seconds:.1g}' if seconds < 10 else f'{seconds:.2g}'):g} s"
     if seconds < 6000:
         return f"{seconds / 60:.0f} min"
+
     return f"{seconds / 3600:.1f} h"

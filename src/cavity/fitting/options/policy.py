@@ -102,14 +102,17 @@ def choose_device(config: AnyConfig, size: TableSize) -> AnyConfig:
     """
     if config.arguments["device"] != "auto" or config.device.type == "cpu":
         return config
+
     on_cpu = replace(config, device=torch.device("cpu"))
     every_row = config.method.inducing_from == "rows" or config.inducing is None
     if every_row:
         M = size.rows
     else:
         M = count_points(on_cpu, size)
+
     if size.rows * size.latent * M**2 <= SMALL_WORK:
         return on_cpu
+
     return config
 
 
@@ -122,6 +125,7 @@ def count_points(config: Config, size: TableSize) -> int:
         return inducing_count(config.n_inducing, size.total)
     if not config.method.recommended:
         return papers.POINTS
+
     # 6 M² + D M = affordable
     affordable = count_budget(config, size.latent) / (
         STEPS[config.effort] * STEP_ROWS * size.latent
@@ -160,8 +164,10 @@ def takes_lbfgs(config: Config, size: TableSize, M: int) -> bool:
     if not config.method.recommended:
         if config.method.scheme.tied:
             return False
+
         all_rows = config.batch_size is None or config.method.needs_all_rows
         return all_rows or size.rows <= papers.FULL_BATCH_ROWS
+
     affordable = LBFGS_EPOCHS[config.effort] * size.rows <= count_visits(
         config, size, M
     )
@@ -259,6 +265,7 @@ def _choose_steps(config: Config, method: Method, size: TableSize, M: int) -> _S
     else:
         few = papers.FULL_BATCH_ROWS
         steps = papers.count_steps(size.rows, BATCH_ROWS)
+
     usual = None  # all rows
     if size.rows > few:
         width = size.latent * config.dtype.itemsize
@@ -329,6 +336,7 @@ def _is_open(config: Config, size: TableSize) -> bool:
             or config.tol != Training.tol
             or config.method.task == "regression"
         )
+
     return size.numbered and not given
 
 
@@ -363,6 +371,7 @@ def _batch_size(
             f"{what} needs all rows at once, but batch_size={value}: use "
             "batch_size=None, or schedule='inner-approx' with optimizer='adam'."
         )
+
     return int(value)
 
 
@@ -376,6 +385,7 @@ def _count_epochs(config: Config, size: TableSize, steps: _Steps) -> int:
         return LBFGS_EPOCHS[config.effort]
     if _promises(config, steps.optimizer):
         return papers.LBFGS_EPOCHS
+
     return papers.FULL_BATCH_EPOCHS
 
 
@@ -404,6 +414,7 @@ def _explain_training(config: Config, sites_per_row: bool) -> dict[str, str]:
         rules |= dict.fromkeys(
             list(rules)[2:], "as usual for a named method"
         )  # all but method and device
+
     free = {
         name
         for name in rules
@@ -432,6 +443,7 @@ def pools(config: ClassifierConfig) -> bool:
     """Return whether other classifiers are pooled with the Gaussian process."""
     if config.ensemble != "auto":
         return config.ensemble is not None
+
     wanted = config.calibration is not None and bool(config.arguments["learn"])
     return config.method.recommended and wanted
 
@@ -468,13 +480,16 @@ def _choose_judges(config: ClassifierConfig, cases: Cases, short: bool) -> str:
         return "eval_set"
     if not cases.in_memory:  # leave-one-out of a source cannot keep groups together
         return "part" if cases.groups else "leave-one-out"
+
     named = not config.method.recommended
     if named and config.effort == "fast" and not pools(config):
         return "leave-one-out"
+
     # a fit of more latent functions takes longer
     counted = cases.size.rows * max(1.0, cases.size.latent / MOST_BUDGETS)
     if not short and (named or counted <= FOLD_ROWS[config.effort]):
         return "folds"
+
     return "part"
 
 
@@ -485,6 +500,7 @@ def _count_parts(cases: Cases, how: str) -> int:
         return int(np.clip(FOLD_ROWS["fast"] // rows, *FOLDS))
     if how != "part":
         return 0
+
     parts = max(LEAST_PARTS, math.ceil(rows / HELD_MOST))
     if cases.groups:
         parts = min(parts, max(2, cases.groups // LEAST_GROUPS))
@@ -499,6 +515,7 @@ def plan_members(config: ClassifierConfig, cases: Cases) -> MembersPlan:
         return MembersPlan(refits=refits, why=_explain_pool(config))
     if not isinstance(config.ensemble, str):
         return MembersPlan(pools=True, refits=refits, why="given")
+
     leaves = 0
     if rows > FOLD_ROWS["balanced"]:
         leaves = MOST_LEAVES
@@ -512,6 +529,7 @@ def plan_members(config: ClassifierConfig, cases: Cases) -> MembersPlan:
             refits=refits,
             why="given",
         )
+
     rate = 0.0
     if _takes_boosting(config, cases):
         rate = BOOSTING_RATE[config.effort]
@@ -533,6 +551,7 @@ def _takes_boosting(config: ClassifierConfig, cases: Cases) -> bool:
     most = cases.most_of_a_class
     if most is not None and most < BOOSTED_ROWS:
         return False
+
     return config.effort != "fast" or cases.size.rows > FOLD_ROWS["balanced"]
 
 
@@ -550,6 +569,7 @@ def plan_fast(
     """
     if config.effort == "fast" or not config.method.recommended:
         return None
+
     config = replace(config, effort="fast")
     M = min(most_points, count_points(config, trains))
     # groups and an eval_set take no time: rows decide
@@ -600,4 +620,5 @@ def _explain_pool(config: ClassifierConfig) -> str:
         return "given"
     if not config.method.recommended:
         return "only with method='auto'"
+
     return f"effort={config.effort!r}"

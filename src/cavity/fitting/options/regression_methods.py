@@ -76,11 +76,13 @@ class RegressionMethod(Method):
                 f"hyper-parameters, which {self.argument} does not compute: use "
                 f"method='vi', 'exact' or 'fitc', or optimizer='lbfgs'."
             )
+
         super().check_training(optimizer=optimizer, schedule=schedule, damping=damping)
 
     def sampling_problem(self) -> str | None:
         if self.has_evidence:
             return None
+
         known = (
             cls
             for cls in METHODS.classes()
@@ -99,6 +101,7 @@ def read_regression_method(value: Any) -> RegressionMethod:
         raise BadOption(
             f"{type(method).__name__} must derive from cavity.methods.RegressionMethod."
         )
+
     return method
 
 
@@ -257,4 +260,5 @@ def choose_regression_method(rows: int, in_memory: bool = True) -> str:
         return "exact"
     if in_memory and rows <= FULL_BATCH_ROWS:
         return "vi"
+
     return "svi"

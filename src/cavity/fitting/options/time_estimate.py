@@ -57,6 +57,7 @@ def measure_slowness() -> float:
         begun = time.perf_counter()
         torch.linalg.cholesky(torch.exp(-A) @ A.mT + eye)
         fastest = min(fastest, time.perf_counter() - begun)
+
     return fastest / REFERENCE_SECONDS
 
 
@@ -69,6 +70,7 @@ def estimate_fits(plan: FitPlan, fast: FitPlan | None) -> tuple[Seconds, float |
     seconds = estimate_seconds(plan, slowness)
     if fast is None:
         return seconds, None
+
     quick = estimate_seconds(fast, slowness)
     return seconds, sum(quick.values()) if quick else None
 
@@ -79,6 +81,7 @@ def estimate_seconds(plan: FitPlan, slowness: float) -> Seconds:
     judging = plan.judging
     if not _has_estimate(training):
         return {}
+
     distinct = training.distinct or training.rows
     found = {"training": _train(training, distinct)}
     if judging is not None and judging.how == "folds":
@@ -120,6 +123,7 @@ def _fit_members(
         fits = judging.parts + 1
     elif members.refits:
         fits = 2
+
     rounds = 0.0
     if members.rate:
         rounds = REACH / members.rate

@@ -122,6 +122,7 @@ class Training(Parameters):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Training):
             return NotImplemented
+
         pairs = zip(
             self.get_params(deep=False).values(),
             other.get_params(deep=False).values(),
@@ -149,6 +150,7 @@ def read_training(value: Any) -> Training:
             f"training={value!r:.60} is not a cavity.Training, such as "
             f"Training(tol=1e-3)."
         )
+
     return value
 
 

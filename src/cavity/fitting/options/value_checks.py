@@ -38,6 +38,7 @@ def checked(
     def read(name: str, value: Any) -> Any:
         if optional and value is None:
             return None
+
         return check(name, value, *limits, **more)
 
     return {"read": read}
@@ -75,6 +76,7 @@ def one_of(name: str, value: Any, valid: Any) -> Any:
         raise BadOption(
             f"{name}={value!r} is unknown; use one of {', '.join(map(repr, valid))}."
         )
+
     return value
 
 
@@ -91,6 +93,7 @@ def number(
             f"{low:g}"
             f"{f' and at most {high:g}' if high < math.inf else ''}."
         )
+
     return float(value)
 
 
@@ -102,6 +105,7 @@ def is_whole(value: Any) -> bool:
 def whole(name: str, value: Any, low: int) -> int:
     if not is_whole(value) or int(value) < low:
         raise BadOption(f"{name}={value!r} must be an integer of at least {low}.")
+
     return int(value)
 
 
@@ -114,6 +118,7 @@ def read_level(value: Any, name: str = "level") -> float:
         raise BadOption(
             f"{name}={value!r} must be a probability above 0 and below 1, such as 0.95."
         )
+
     return float(value)
 
 
@@ -135,12 +140,14 @@ def read_n_inducing(value: Any, automatic: bool = False) -> int | float | None:
             f"n_inducing={value!r} must be an integer of at least 1, or a fraction of "
             f"the rows above 0 and at most 1."
         )
+
     return float(value)
 
 
 def inducing_count(value: int | float, n_rows: float) -> int:
     if isinstance(value, int):
         return value
+
     return max(1, round(value * n_rows))
 
 
@@ -153,6 +160,7 @@ def read_noise(value: Any, learnt: bool) -> np.ndarray:
         noise = np.asarray(value, dtype=np.float64).reshape(-1)
     except (TypeError, ValueError):
         noise = np.full(1, math.nan)
+
     if not (np.isfinite(noise) & (noise >= 0)).all():
         raise BadOption(
             f"noise={value!r} must be a finite variance of at least 0, or one per "
@@ -163,6 +171,7 @@ def read_noise(value: Any, learnt: bool) -> np.ndarray:
             "noise=0 cannot be learnt, because its logarithm is optimised: give a "
             "positive start, or leave 'noise' out of learn."
         )
+
     return noise
 
 
@@ -176,11 +185,14 @@ def resolve_device(value: Any) -> torch.device:
         local = int(os.environ.get("LOCAL_RANK", "0"))
         if gpus > 1:
             return torch.device("cuda", local % gpus)
+
         return torch.device("cuda" if gpus else "cpu")
+
     try:
         device = torch.device(value)
     except (RuntimeError, TypeError):
         device = torch.device("meta")
+
     if device.type not in ("cpu", "cuda"):
         raise BadOption(
             f"device={value!r} is unknown; use 'auto', 'cpu', 'cuda' or 'cuda:1'."
@@ -190,6 +202,7 @@ def resolve_device(value: Any) -> torch.device:
         raise BadOption(
             f"device={value!r}, but torch sees {seen} here; use device='cpu' or 'auto'."
         )
+
     return device
 
 
@@ -198,6 +211,7 @@ def _count_gpus() -> int:
 
     if torch.cuda.is_available():
         return torch.cuda.device_count()
+
     return 0
 
 
@@ -220,6 +234,7 @@ def read_ensemble(value: Any) -> Any:
         return one_of("ensemble", value, ("auto", "trees"))
     if value is None:
         return None
+
     single = hasattr(value, "fit") or not isinstance(
         value, Iterable
     )  # a forest of trees is iterable itself
@@ -234,6 +249,7 @@ def read_ensemble(value: Any) -> Any:
                 f"ensemble has {member!r}, not a classifier of scikit-learn: give an "
                 f"instance."
             )
+
     return members
 
 
@@ -252,12 +268,14 @@ def read_class_weight(value: Any) -> Any:
             f"class_weight={value!r} is unknown; use None, 'balanced', or a dict by "
             f"class."
         )
+
     return value
 
 
 def read_verbose(value: Any) -> int:
     if value is None or isinstance(value, bool):
         return int(bool(value))
+
     return whole("verbose", value, 0)
 
 
@@ -273,6 +291,7 @@ def read_path(value: Any) -> Path | None:
             f"checkpoint={value!r} is a URI: name a file, in a folder that all ranks "
             f"share."
         )
+
     return Path(value)
 
 
@@ -284,6 +303,7 @@ def read_batch_size(value: Any) -> int | str | None:
         )
     if value is None or isinstance(value, str):
         return value
+
     return whole("batch_size", value, 1)
 
 
@@ -295,6 +315,7 @@ def read_callbacks(value: Any) -> tuple[Callback, ...]:
             f"callbacks={value!r} is not a list: give a list of "
             f"cavity.callbacks.Callback."
         )
+
     callbacks = tuple(value)
     for callback in callbacks:
         if not isinstance(callback, Callback):
@@ -303,6 +324,7 @@ def read_callbacks(value: Any) -> tuple[Callback, ...]:
                 f"cavity.callbacks.Callback: derive from it, or give an instance "
                 "instead of the class."
             )
+
     return callbacks
 
 
@@ -316,4 +338,5 @@ def draw_seed(random_state: Any) -> int:
 def read_limit(value: Any) -> float | None:
     if value is None:
         return None
+
     return number("time_limit", value, 0.0)

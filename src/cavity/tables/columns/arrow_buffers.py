@@ -49,6 +49,7 @@ def from_array(values: NDArray[Any]) -> Any:
         return from_texts([str(value) for value in values.tolist()])
     if values.dtype.kind == "b":
         return from_array(values.astype(np.uint8)).cast("bool")
+
     kind = getattr(arrow, values.dtype.name)()
     buffer = arrow.py_buffer(np.ascontiguousarray(values))
     return arrow.Array.from_buffers(kind, len(values), [None, buffer])
@@ -58,4 +59,5 @@ def _read_numbers(column: Any, kind: Any) -> NDArray[Any]:
     buffer = column.buffers()[1]
     if not len(column) or buffer is None:
         return np.zeros(len(column), dtype=kind)
+
     return np.frombuffer(buffer, kind)[column.offset : column.offset + len(column)]

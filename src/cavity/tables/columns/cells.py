@@ -100,6 +100,7 @@ def to_numbers(
             _raise_not_numeric(
                 name, first + row + 1, text[row].as_py(), len(wrong), style
             )
+
         if len(wrong) and odd is not None:
             note = (
                 f"column {name!r} has texts that are not numbers; they are treated as "
@@ -108,6 +109,7 @@ def to_numbers(
             odd[note] += len(wrong)
             lacks[wrong] = True
             text = pc.if_else(arrow.array(lacks), arrow.nulls(1, "string")[0], text)
+
         value = parse_numbers(text, style)
 
     large = np.flatnonzero(~np.isfinite(value) & ~lacks)
@@ -159,6 +161,7 @@ def parse_numbers(
         text = pc.replace_substring_regex(text, rf"[$€£¥%{_SPACE}]", "")
         text = pc.replace_substring(text, thousands, "")
         text = pc.replace_substring(text, ",", ".")
+
     unsigned = pc.replace_substring(text, "+", "")  # Arrow does not parse plus signs
     return to_floats(cast(unsigned, "float64"))
 
@@ -215,6 +218,7 @@ class EncodingContext(NamedTuple):
         """Append the column's indicator of missing cells; without one, count them."""
         if column.missing:
             return np.column_stack([X, lacks])
+
         self.note_missing(column.name, int(lacks.sum()), consequence)
         return X
 
@@ -223,6 +227,7 @@ def list_indicator(column: Any) -> list[str]:
     """Return the name of a column's indicator of missing cells, if it has one."""
     if column.missing:
         return [f"{column.name} missing"]
+
     return []
 
 

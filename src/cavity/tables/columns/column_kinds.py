@@ -89,6 +89,7 @@ class Category(NamedTuple):
                 "have; no category is set"
             )
             context.notes[note] += unseen
+
         return context.mark_missing(self, X, lacks, "no category is set")
 
     def _find_levels(self, text: Any, kind: Any) -> Any:

@@ -52,6 +52,7 @@ def to_days(column: Any, order: str, name: str, first: int) -> Floats:
     """
     if import_pyarrow().types.is_temporal(column.type):
         return _typed_days(column)
+
     text = to_text(column)
     coded = text.dictionary_encode()
     known = [np.nan]
@@ -63,7 +64,9 @@ def to_days(column: Any, order: str, name: str, first: int) -> Floats:
                 f"column {name!r} has dates, but row {row} has {cell!r:.60}: correct "
                 "it or leave it empty."
             )
+
         known.append(days)
+
     place = np.where(find_present(text), to_places(coded.indices) + 1, 0)
     return np.array(known)[place]
 
@@ -74,6 +77,7 @@ def _typed_days(column: Any) -> Floats:
         unit = arrow.time64("us")
     else:
         unit = arrow.timestamp("us")
+
     micros = column.cast(unit, safe=False).cast("int64").cast("float64", safe=False)
     return np.asarray(to_floats(micros) / (1e6 * DAY))
 
@@ -86,11 +90,13 @@ def parse_date(text: str, order: str) -> float:
     try:
         if time := TIME.fullmatch(text):
             return _seconds(time.groupdict()) / DAY
+
         for pattern in PATTERNS:
             if found := pattern.fullmatch(text):
                 return _read(found.groupdict(), order)
     except (ValueError, OverflowError):
         pass
+
     return np.nan
 
 
@@ -126,11 +132,14 @@ def _seconds(part: dict[str, str | None]) -> float:
     if half := part.get("half"):
         if not 1 <= hour <= 12:
             raise ValueError(hour)
+
         hour %= 12
         if half.lower() == "pm":
             hour += 12
+
     if hour > 23 or minute > 59 or second >= 61:
         raise ValueError(hour)
+
     return 3600 * hour + 60 * minute + second
 
 
@@ -189,11 +198,13 @@ class Date(NamedTuple):
                 names.append(f"{self.name} {part}")
             else:
                 names += [f"{self.name} {part} sin", f"{self.name} {part} cos"]
+
         return names + list_indicator(self)
 
     def describe(self) -> str:
         if self.parts == ("clock",):
             return f"time of day{describe_missing(self)}"
+
         period = f"{format_day(self.low)} to {format_day(self.high)}"
         return f"date, {period}, as {', '.join(self.parts)}{describe_missing(self)}"
 
@@ -214,4 +225,5 @@ class Date(NamedTuple):
             return to_circle(find_season(days))
         if part == "weekday":
             return to_circle(find_weekdays(days) / 7)
+
         return to_circle(days % 1)

@@ -110,6 +110,7 @@ class ColumnEncoder:
                 column.encode(get_column(chunk.table, column.name), context)
                 for column in self.columns_
             ]
+
         return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
     def _to_chunk(self, data: Any) -> Chunk:
@@ -133,6 +134,7 @@ class ColumnEncoder:
             raise BadOption(
                 "this preparation has no target: name it with Preparation(target=...)."
             )
+
         return read_label_values(self._to_chunk(data), self.target_)
 
     def find_labelled(self, data: Any) -> Flags:
@@ -208,6 +210,7 @@ class ColumnEncoder:
                 "the preparation of the columns is damaged: a column occurs twice or is "
                 "unknown, or there are no columns."
             )
+
         return made
 
     def describe(self) -> list[tuple[str, str]]:
@@ -243,6 +246,7 @@ def check_columns(
     absent = [name for name in encoder.inputs if name not in have]
     if not absent:
         return
+
     more = ""
     if len(absent) > 1:
         more = f" (and {len(absent) - 1} more)"
@@ -260,6 +264,7 @@ def suggest_column(name: str, names: Sequence[str], most: int = 12) -> str:
     near = get_close_matches(name.casefold(), folded, 1)
     if near:
         return f"did you mean {folded[near[0]]!r}?"
+
     return f"the columns are {list_names(list(map(repr, names)), most)}."
 
 
@@ -299,9 +304,11 @@ def read_column(value: dict[str, Any]) -> Column:
             "by their classes: load the model with cavity 0.3 (pip install "
             "'cavity<0.4'), or fit again with the column as a category."
         )
+
     column: Column = read_field(value, KINDS[value["kind"]])
     if not _is_valid(column):
         raise ValueError(f"column {column.name!r} is damaged")
+
     return column
 
 
@@ -313,6 +320,7 @@ def read_field(value: Any, kind: Any) -> Any:
     if get_origin(kind) is UnionType:
         if value is None:
             return None
+
         return read_field(value, get_args(kind)[0])
     if get_origin(kind) is tuple:
         return tuple(read_field(part, get_args(kind)[0]) for part in value)
@@ -324,6 +332,7 @@ def read_field(value: Any, kind: Any) -> Any:
         raise TypeError(f"{value!r:.40} is not text")
     if kind is float and not np.isfinite(float(value)):
         raise ValueError(f"{value!r:.40} is not finite")
+
     return kind(value)
 
 
@@ -335,10 +344,12 @@ def _is_valid(column: Column) -> bool:
     if isinstance(column, Text):
         if not column.grams or not column.examples:
             return False
+
         W = column.find_weights()
         return bool(W.size and np.isfinite(W).all())
     if isinstance(column, Date):
         return _is_valid_date(column)
+
     return True
 
 
@@ -348,6 +359,7 @@ def _is_valid_date(column: Date) -> bool:
         return False
     if any(len(unit) != 2 for unit in (column.days, column.years)):
         return False
+
     scales = column.days[1], column.years[1]
     units = np.array([*column.days, *column.years, column.low, column.high])
     in_range = bool((np.abs(units) < MAX_DAYS).all())

@@ -34,6 +34,7 @@ def group_features(columns: Sequence[Column]) -> tuple[Sharing, Ints]:
             blocks.append(slice(begin, len(group)))
         elif isinstance(column, Number | Date) and column.missing:
             indicators.append(len(group) - 1)
+
     return Sharing(np.array(group), blocks, indicators), np.array(owner)
 
 
@@ -46,6 +47,7 @@ def find_categories(columns: Sequence[Column]) -> list[slice]:
         end += len(column.features)
         if isinstance(column, Category):
             found.append(slice(begin, end))
+
     return found
 
 
@@ -54,6 +56,7 @@ def _number_parts(column: Column) -> list[int]:
     n_features = len(column.features)
     if not isinstance(column, Date):
         return [0] * n_features
+
     parts = list[int]()
     for number, part in enumerate(column.parts):
         size = 1 if part in ("days", "year") else 2

@@ -62,6 +62,7 @@ class Inspection:
             if kind != "auto":
                 _check_kind(kind)
             self.labels = TargetSummary(target, strict, kind)
+
         for kind in kinds.values():
             _check_kind(kind)
         self.kinds = {**kinds, **dict.fromkeys(ignore, "ignore")}
@@ -85,6 +86,7 @@ class Inspection:
                 "the columns differ between batches: give every batch the same columns "
                 "in the same order."
             )
+
         for name, seen in self.seen.items():
             seen.add(get_column(table, name), self.rows)
         if self.labels is not None:
@@ -103,6 +105,7 @@ class Inspection:
         for name in names:
             if name in skip:
                 continue
+
             wanted = self.kinds.get(name)
             if wanted is None and is_dictionary(table.schema.field(name).type):
                 wanted = "category"  # even one of numbers
@@ -116,8 +119,10 @@ class Inspection:
             labels = to_label_cells(y, table.num_rows)
         else:
             labels = get_column(table, self.target)
+
         if labels is None:
             return
+
         with_texts = [name for name, seen in self.seen.items() if seen.has_texts]
         texts = {name: get_column(table, name) for name in with_texts}
         self.sample.add(texts, labels, self.rows)
@@ -135,6 +140,7 @@ class Inspection:
                 f"the target column {self.target!r} does not exist; "
                 f"{suggest_column(self.target, names)}"
             )
+
         for name in self.kinds:
             if name not in names:
                 raise BadInput(
@@ -148,6 +154,7 @@ class Inspection:
         """
         if not self.rows:
             raise BadInput("the table has no rows.")
+
         columns = list[Column]()
         ignored = list[Ignored]()
         wrong = list[str]()
@@ -157,10 +164,12 @@ class Inspection:
             except BadInput as error:
                 wrong.append(str(error))
                 continue
+
             if isinstance(column, Ignored):
                 ignored.append(column)
             else:
                 columns.append(column)
+
         if wrong:
             more = ""
             if len(wrong) > MOST_ERRORS:
@@ -175,6 +184,7 @@ class Inspection:
             raise BadInput(
                 f"the table has no features: {why or 'the target is its only column'}."
             )
+
         target = None
         if self.labels is not None:
             target = self.labels.decide()
@@ -292,6 +302,7 @@ class _ColumnSummary:
         """
         if self.wanted is None and PANDAS_INDEX.fullmatch(self.name):
             return Ignored(self.name, "index of a data frame")
+
         present = self.rows - self.missing
         if self.typed == "other":
             return self._set_aside(
@@ -299,6 +310,7 @@ class _ColumnSummary:
             )
         if not present:
             return Ignored(self.name, "no values")
+
         mostly_numbers = self.odd is None or self.numbers.n > present / 2
         if self.large is not None and mostly_numbers:
             raise_infinite(self.name, self.large)
@@ -308,24 +320,29 @@ class _ColumnSummary:
                 return found
             if self.odd is None:
                 return self._decide_number(self.numbers)
+
             if self.wanted == "number":
                 self._raise(f"must be numeric, but has {self.odd}", CORRECT)
             self._check_mostly_numbers(self.odd, present)
+
         usual = self._decide_category(present)
         few = self.levels is not None and len(self.levels) <= FEW_LEVELS
         if few or self.asked or self.strict:
             return usual
+
         return sample.choose(self.name, usual, self.missing > 0)
 
     def _decide_date(self) -> Column | Ignored | None:
         """Return the column if all its cells are dates or times."""
         if self.typed != "date" and self.odd is None:
             return None
+
         date = None
         if self.dates and not self.numbers.n:
             date = self.dates[0].decide(self.name, self.missing > 0)
         if date is None and self.typed != "date":
             return None
+
         if self.strict or date is None or self.wanted == "number":
             kind = self.type_name if self.typed == "date" else "text"
             advice = (
@@ -333,17 +350,21 @@ class _ColumnSummary:
                 "an event)"
             )
             self._raise(f"has dates or times ({kind})", advice)
+
         if date.low == date.high and not self.missing:
             return Ignored(self.name, f"always {format_day(date.low)}")
+
         return date
 
     def _decide_style(self) -> Column | Ignored | None:
         """Return the column if all its cells are numbers, some of them formatted."""
         if self.odd is None or self.typed == "number" or self.strict:
             return None
+
         found = self.styles.decide(self.numbers)
         if found is None:
             return None
+
         if self.large is not None:
             raise_infinite(self.name, self.large)
         style, moments = found
@@ -359,6 +380,7 @@ class _ColumnSummary:
                 f"has formatted numbers such as {odd}",
                 f"write them with a decimal point and nothing else (1250.5), {DECLARE}",
             )
+
         many = self.levels is None or len(self.levels) > SOME_LEVELS
         if many and self.numbers.n > MOSTLY * present:
             self._raise_odd_cells()
@@ -371,12 +393,14 @@ class _ColumnSummary:
             return Ignored(self.name, "row number", informs=True)
         if found.low == found.high and not self.missing:
             return Ignored(self.name, f"always {found.low:g}")
+
         if not np.isfinite([found.mean, found.scale]).all() or found.scale == 0:
             self._raise(
                 "cannot be standardised: its numbers are too large, or too close to "
                 "each other",
                 "use other units",
             )
+
         return Number(
             self.name,
             found.mean,
@@ -390,14 +414,17 @@ class _ColumnSummary:
     def _decide_category(self, present: int) -> Category | Ignored:
         if self.levels is None:
             return self._refuse_texts(f"more than {MAX_LEVELS}", present)
+
         n = len(self.levels)
         scattered = n > FEW_LEVELS and n > present / 2
         unique = present == n > UNIQUE_ROWS and not self.strict and not self.asked
         if scattered or unique:
             return self._refuse_texts(str(n), present)
+
         levels = tuple(sorted(self.levels))
         if n == 1 and not self.missing:
             return Ignored(self.name, f"always {levels[0]!r:.40}")
+
         return Category(self.name, levels, self.missing > 0)
 
     def _refuse_texts(self, many: str, present: int) -> Ignored:

@@ -31,6 +31,7 @@ def limit_column(value: Floats) -> Floats:
     """
     if not len(value):
         return value
+
     step = math.ceil(len(value) / SAMPLE_ROWS)
     sample = value[::step]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -38,9 +39,12 @@ def limit_column(value: Floats) -> Floats:
         differing = np.abs(sample - middle)[sample != middle]
         if len(differing) < LEAST_CELLS:
             return value
+
         usual = np.abs(value - middle) <= FAR * np.median(differing)
+
     if usual.all():
         return value
+
     return np.clip(value, value[usual].min(), value[usual].max())
 
 
@@ -77,10 +81,12 @@ def limit_outliers(X: Floats, names: Sequence[str] | None) -> Floats:
             "such cells, or leave them empty in a data frame.",
             stacklevel=2,
         )
+
     return X
 
 
 def _name(j: int, names: Sequence[str] | None) -> str:
     if names is None:
         return str(j)
+
     return repr(str(names[j]))

@@ -122,7 +122,9 @@ class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: igno
             else:
                 X = batch
                 y = None
+
             inspection.add(to_chunk(X).table, y)
+
         columns, target, ignored = inspection.decide()
         names = [name for name in inspection.names or () if name != self.target]
         return self._store(columns, target, ignored, names)

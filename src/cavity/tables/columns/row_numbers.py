@@ -42,6 +42,7 @@ class RowNumbers:
     def add(self, value: Floats) -> None:
         if not len(value) or self.shuffled is None:
             return
+
         if not self.n:
             self.begin = float(value[0])
         expected = self.begin + self.n + np.arange(len(value))
@@ -60,9 +61,11 @@ class RowNumbers:
             return False
         if self.in_order:
             return True
+
         found = np.unique(np.concatenate(self.shuffled))
         if found[0] < 0 or len(found) < self.n:
             return False
+
         span = found[-1] - found[0] + 1
         return bool(span <= max(self.n + 1, self.n**2 / REPEATS))
 
@@ -71,15 +74,18 @@ def has_row_numbers(X: Any) -> bool:
     """Return whether a frame has a column of row numbers beside others."""
     if not is_frame(X):
         return False
+
     names = list_names(X)
     named = [name for name in names if ROW_NUMBER.fullmatch(str(name))]
     has_others = len(named) < len(names)
     if not has_others or len(set(map(str, names))) < len(names):
         return False
+
     for name in named:
         found = RowNumbers()
         with suppress(TypeError, ValueError):  # missing or nested cells
             found.add(np.asarray(X[name], dtype=np.float64))
         if found.decide():
             return True
+
     return False

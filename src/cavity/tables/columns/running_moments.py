@@ -38,6 +38,7 @@ class RunningMoments:
         """Add values; outliers are limited to the range of the other values."""
         if not len(value):
             return
+
         value = limit_column(value)
         with np.errstate(over="ignore", invalid="ignore"):
             mean = float(value.mean())
@@ -61,6 +62,7 @@ class RunningMoments:
     def scale(self) -> float:
         if self.low < self.high:
             return float(np.sqrt(self.square / self.n))
+
         return 1.0
 
 
@@ -119,6 +121,7 @@ class DateMoments:
             found = to_days(column, self.order, "", 0)
         except BadInput:
             return False
+
         value = found[~np.isnan(found)]
         self.days.add(value)
         self.years.add(find_years(value))

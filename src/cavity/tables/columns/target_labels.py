@@ -43,11 +43,13 @@ def convert_labels(column: Any, name: str) -> Any:
         missing = arrow.scalar(None, column.type)
         column = pc.if_else(pc.is_finite(column), column, missing)
         column = column.cast("int64", safe=False)
+
     if classify_type(column.type) not in ("number", "text", "nothing"):
         raise BadInput(
             f"the target {name!r} has the type {column.type}: give text or whole "
             "numbers."
         )
+
     return to_text(column)
 
 
@@ -55,6 +57,7 @@ def find_fractions(column: Any) -> Floats:
     """Return the values of a floating-point column that are not whole numbers."""
     if not import_pyarrow().types.is_floating(column.type):
         return np.empty(0)
+
     value = np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
     return value[np.isfinite(value) & (value % 1 != 0)]
 
@@ -84,11 +87,13 @@ def read_label_values(chunk: Chunk, target: Target) -> NDArray[Any]:
         return np.asarray(text)
     if not target.whole:
         return np.array(text.to_pylist(), dtype=str)
+
     try:
         value = parse_numbers(text)  # 2.0 is 2
         exact = (value % 1 == 0).all() and (np.abs(value) < 2**53).all()
         if exact:
             return value.astype(np.int64)
+
         return np.asarray(text.cast("int64"))
     except ValueError as error:  # pyarrow's errors derive from it
         raise BadInput(
@@ -123,6 +128,7 @@ def _read_labels(chunk: Chunk, target: Target) -> tuple[Any, Flags]:
     column = get_column(chunk.table, target.name)
     if target.number:
         return to_numbers(column, target.name, chunk.first, target.style)
+
     text = convert_labels(column, target.name)
     return text, ~find_present(text)
 
@@ -157,6 +163,7 @@ class TargetSummary:
                 fitting = self._find_styles(to_text(column).drop_null())
                 # a cell that fits no style is reported as an error of the first style
                 self.styles = fitting or self.styles[:1]
+
             _, lacks = to_numbers(column, self.name, first, self.style)
             self._count_missing(lacks, first)
             return
@@ -176,6 +183,7 @@ class TargetSummary:
     def style(self) -> str | None:
         if self.styles:
             return self.styles[0]
+
         return None
 
     def _find_styles(self, values: Any) -> list[str | None]:
@@ -194,15 +202,18 @@ class TargetSummary:
             )
         if self.kind == "number" or (self.kind == "auto" and self._is_quantity()):
             return Target(self.name, False, self.missing, True, self.style)
+
         if None in self.styles and not self.whole:
             for label in sorted(self.classes):
                 if float(label) % 1:
                     raise_continuous(self.name, label)
+
         if len(self.classes) < 2:
             raise BadInput(
                 f"the target {self.name!r} has only one class, "
                 f"{next(iter(self.classes))!r:.60}: a classifier needs at least two."
             )
+
         fits_int64 = all(len(label) < 18 for label in self.classes)
         return Target(self.name, self.whole and fits_int64, self.missing)
 
@@ -227,4 +238,5 @@ class TargetSummary:
                 "others: correct such cells or leave them empty; if they are classes, "
                 f"{advise_classes(self.name)}."
             )
+
         return bool(self.styles)

@@ -76,6 +76,7 @@ class Sample:
         cells = self.texts.get(name, [])
         if len(cells) != len(self.labels):  # no labels, or the first batch had no texts
             return usual
+
         pairs = [
             (text, label)
             for text, label in zip(cells, self.labels, strict=True)
@@ -106,6 +107,7 @@ class Sample:
             if _is_better(losses, before) and losses.mean() < least:
                 best = text
                 least = losses.mean()
+
         return best
 
 
@@ -118,10 +120,12 @@ def to_label_cells(y: Any, n: int) -> Any | None:
         labels = np.asarray(to_plain(y, "y")).reshape(-1)
     except ValueError:  # lists of different lengths
         return None
+
     if labels.dtype.kind == "f":
         labels = labels.astype(np.float64)
     if y is not None and len(labels) == n:
         return from_array(labels)
+
     return None
 
 
@@ -140,6 +144,7 @@ def learn_similar_texts(
     grams = sorted(shared, key=lambda gram: (-count[gram], gram))[:MOST_GRAMS]
     if not grams:
         return []
+
     idf = np.log(len(texts) / np.array([count[gram] for gram in grams]))
     B = np.concatenate([*find_grams(texts, grams)])
     lengths = find_lengths(B)
@@ -154,6 +159,7 @@ def learn_similar_texts(
             stored = b64encode(W.astype("<f2").tobytes()).decode()
             text = Text(name, tuple(grams), stored, tuple(texts[:EXAMPLES]), missing)
             found.append((text, (B @ text.find_weights()) / lengths))
+
     return found
 
 
@@ -183,6 +189,7 @@ def _count_grams(lines: Sequence[str]) -> Counter[str]:
         # a longer n-gram is shared only if its beginning is
         at = at[shared[number]]
         number = number[shared[number]]
+
     return count
 
 
@@ -204,6 +211,7 @@ def _to_classes(labels: list[str]) -> Ints:
             return np.searchsorted(np.quantile(value, [0.25, 0.5, 0.75]), value)
         except ValueError:
             pass
+
     rank = np.empty(len(names), dtype=np.int64)
     rank[np.argsort(-count, kind="stable")] = np.arange(len(names))
     rank = np.minimum(rank, MOST_CLASSES - 1)
@@ -225,6 +233,7 @@ def _level_losses(place: Ints, y: Ints, fold: Ints) -> Floats:
         for k, alpha in enumerate(PRIOR_ROWS):
             p = (count + alpha * prior) / (count.sum(1, keepdims=True) + alpha)
             loss[k, mine] = -np.log(p[np.arange(len(p)), y[mine]])
+
     return np.asarray(loss[loss.mean(1).argmin()])
 
 
@@ -240,5 +249,6 @@ def _text_losses(E: Floats, y: Ints, fold: Ints) -> Floats:
         log_p = cross_val_predict(
             model, SCALE * E, y, cv=folds, method="predict_log_proba"
         )
+
     _, column = np.unique(y, return_inverse=True)
     return -log_p[np.arange(len(y)), column]

@@ -76,6 +76,7 @@ class Text(NamedTuple):
 def shorten(text: str) -> str:
     if len(text) <= 24:
         return text
+
     return text[:23] + "…"
 
 
@@ -134,6 +135,7 @@ def find_grams(texts: Sequence[str], grams: Sequence[str]) -> Iterator[Floats]:
             found = found[found > 0]
             is_gram = column[found] >= 0
             B[owner[at[is_gram]], column[found[is_gram]]] = 1.0
+
         yield B
 
 

@@ -131,6 +131,7 @@ class Arrow:
             return np.zeros(chunk.table.num_rows, dtype=np.int64)
         if self.prepare is None or self.prepare.target_ is None:
             return to_labels(chunk.table.column(self.target))
+
         return self.prepare.labels(chunk)
 
 
@@ -144,6 +145,7 @@ def read_weights(chunk: Chunk, name: str) -> Floats:
             f"the weight (column {name!r}) is {what} in row {chunk.first + row + 1}: "
             "give every row a weight of 0 or more."
         )
+
     return value
 
 
@@ -155,6 +157,7 @@ def read_group(chunk: Chunk, name: str) -> NDArray[Any]:
             f"the group (column {name!r}) is missing in {column.null_count} rows: give "
             "every row a group."
         )
+
     return np.array(column.to_pylist(), dtype=object)
 
 
@@ -164,12 +167,14 @@ def _check_named(schema: Any, target: Any, **others: Any) -> None:
         raise BadOption(
             f"target= is missing: name the column of the labels, one of {known}."
         )
+
     for argument, name in {"target": target, **others}.items():
         is_known = isinstance(name, str) and name in schema.names
         if name is not None and not is_known:
             raise BadInput(
                 f"{argument}={name!r:.60} is not a column; the columns are {known}."
             )
+
     if target == others["groups"]:
         raise BadInput(f"groups={target!r} is the target: name another column.")
 
@@ -183,6 +188,7 @@ def list_features(schema: Any, *others: str | None) -> tuple[str, ...]:
     if not names:
         known = ", ".join(map(repr, schema.names))
         raise BadInput(f"the data have no features: the only columns are {known}.")
+
     return names
 
 
@@ -194,6 +200,7 @@ def _read_numbers(schema: Any, names: tuple[str, ...]) -> ColumnEncoder:
                 f"column {name!r} ({kind}) is not numeric: encode it (e.g. with a "
                 "OneHotEncoder), or remove it from the files."
             )
+
     return leave_unchanged(names)
 
 
@@ -207,6 +214,7 @@ def _find_columns(
     if model.preparation is not None:
         check_columns(model.preparation, schema.names)
         return others
+
     names = model.names or others
     absent = [repr(name) for name in names if name not in others]
     if absent:
@@ -221,6 +229,7 @@ def _find_columns(
             "fitted on columns without names: give files with only these columns, in "
             "the same order."
         )
+
     return names
 
 
@@ -251,6 +260,7 @@ def to_labels(column: Any) -> NDArray[Any]:
     """Convert a column of labels to NumPy; missing labels are None or NaN."""
     if classify_type(column.type) == "number" and not column.null_count:
         return np.asarray(column.to_numpy(zero_copy_only=False))
+
     return np.array(column.to_pylist(), dtype=object if column.null_count else None)
 
 
@@ -265,7 +275,9 @@ def open_dataset(data: Any) -> Any:
             data.get_fragments()
         except ValueError:  # it is filtered
             return ds.dataset(data.to_table())
+
         return data
+
     if not isinstance(data, str | os.PathLike):
         try:
             return ds.dataset(read_stream(data) if is_stream(data) else data)
@@ -274,6 +286,7 @@ def open_dataset(data: Any) -> Any:
                 f"a {type(data).__name__} is not a table: {error}. Give a pyarrow.Table "
                 "or a dataset."
             ) from error
+
     path = os.fspath(data)
     place, found = list_files(data)
     for sign, advice in LAKES.items():
@@ -282,6 +295,7 @@ def open_dataset(data: Any) -> Any:
                 f"{path!r} is a table of Delta Lake or Iceberg, whose files also "
                 f"contain deleted rows: give {advice}."
             )
+
     kind_of = {name: FORMATS.get(PurePosixPath(name).suffix.lower()) for name in found}
     files = [name for name, kind in kind_of.items() if kind is not None]
     kinds = {kind_of[name] for name in files}
@@ -295,6 +309,7 @@ def open_dataset(data: Any) -> Any:
             "fit(table.drop(columns=target), table[target]); or use the command line, "
             "cavity fit. For a .npy file, give numpy.load(path, mmap_mode='r')."
         )
+
     read = partial(
         ds.dataset,
         files,
@@ -308,6 +323,7 @@ def open_dataset(data: Any) -> Any:
         schema = _unify(dataset)
         if schema.equals(dataset.schema):
             return dataset
+
         return read(schema=schema)
 
 
@@ -322,6 +338,7 @@ def _unify(dataset: Any) -> Any:
         with explain_errors(fragment.path, ERRORS):
             for field in fragment.physical_schema:
                 parts.setdefault(field.name, []).append(arrow.schema([field]))
+
     fields = []
     for name in dict.fromkeys([*dataset.schema.names, *parts]):
         known = parts.get(name) or [arrow.schema([dataset.schema.field(name)])]
@@ -330,4 +347,5 @@ def _unify(dataset: Any) -> Any:
             fields.append(common.field(name))
         except arrow.ArrowException:
             fields.append(arrow.field(name, arrow.string()))
+
     return arrow.schema(fields)

@@ -41,6 +41,7 @@ class Fragments:
                 if not is_parquet(fragment):
                     self._add(fragment, name, fragment.count_rows())
                     continue
+
                 for part in fragment.split_by_row_group():
                     self._add(part, name, part.row_groups[0].num_rows)
 
@@ -73,9 +74,11 @@ class Fragments:
                     [batch.slice(here.start - first, len(here))]
                 )
                 yield Chunk(table, here.start, part.name)
+
             first += batch.num_rows
             if first >= wanted.stop:
                 return
+
         raise BadInput(
             f"{part.name} ended {wanted.stop - first} rows early: it changed while it "
             "was read. Start again."
@@ -113,6 +116,7 @@ def has_missing(dataset: Any, columns: Sequence[str]) -> bool:
             for batch in fragment.to_batches():
                 if any(batch.column(name).null_count for name in columns):
                     return True
+
     return False
 
 
@@ -125,4 +129,5 @@ def _has_missing_in_parquet(metadata: Any, columns: set[str]) -> bool:
                 continue
             if column.statistics.null_count:
                 return True
+
     return False

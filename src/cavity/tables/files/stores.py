@@ -30,12 +30,14 @@ def locate(where: str | os.PathLike[str]) -> Place:
     uri = os.fspath(where)
     if not is_uri(uri):
         return Place(fs.LocalFileSystem(), Path(uri).as_posix())
+
     try:
         filesystem, path = fs.FileSystem.from_uri(uri)
     except import_pyarrow().ArrowInvalid:  # a scheme that pyarrow does not know
         filesystem, path = _find_with_fsspec(uri)
     except (ImportError, OSError) as error:
         raise BadInput(f"{uri!r} cannot be reached: {error}") from error
+
     return Place(filesystem, path.rstrip("/"))
 
 
@@ -49,6 +51,7 @@ def _find_with_fsspec(uri: str) -> tuple[Any, str]:
         raise BadInput(
             f"{uri!r}: neither pyarrow nor fsspec can open it ({error})."
         ) from error
+
     return PyFileSystem(FSSpecHandler(found)), path
 
 
@@ -65,17 +68,20 @@ def list_files(where: str | os.PathLike[str]) -> tuple[Place, list[str]]:
         if kind == fs.FileType.File:
             folder = os.path.dirname(place.path) or "."
             return Place(place.filesystem, folder), [place.path]
+
         found = []
         if is_uri(uri) or kind != fs.FileType.NotFound:  # raises if a bucket is missing
             below = fs.FileSelector(place.path, recursive=True)
             found = place.filesystem.get_file_info(below)
     except OSError as error:
         raise BadInput(f"{uri!r} cannot be read: {error}") from error
+
     names = (info.path for info in found if info.type == fs.FileType.File)
     shown = sorted(name for name in names if not _is_hidden(name[len(place.path) :]))
     is_empty_uri = is_uri(uri) and not shown  # stores do not have empty folders
     if kind == fs.FileType.NotFound or is_empty_uri:
         raise BadInput(f"file or folder {uri!r} does not exist.")
+
     return place, shown
 
 

@@ -49,6 +49,7 @@ def open_table(path: str | Path, strict: bool = False) -> TableFile:
                 f"{path!r} is a pipe or a device, but tables are read several times: "
                 "save the rows in a file."
             )
+
         folder = about.type.name == "Directory"
         if folder and kind in FILE_KINDS and kind not in FORMATS:
             raise BadInput(
@@ -63,10 +64,13 @@ def open_table(path: str | Path, strict: bool = False) -> TableFile:
             )
         if not folder and about.size == 0:
             raise BadInput(f"{path} is empty.")
+
         table = Columnar(path) if folder else FILE_KINDS[kind](path)
         if strict and table.notes:
             raise BadInput(f"{table.notes[0]}; save it as UTF-8.")
+
         check_names(table.names, path)
+
     return table
 
 

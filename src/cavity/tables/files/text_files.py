@@ -57,11 +57,13 @@ def explain_errors(
                 f"{path} has a row longer than 4 MB: close its quote, or shorten the "
                 "cell."
             ) from error
+
         advice = ""
         for sign, words in ADVICE.items():
             if sign in reason:
                 advice = f": {words}"
                 break
+
         raise BadInput(
             f"{path} cannot be read: {reason.rstrip('.'):.300}{advice}.{remedy}"
         ) from error
@@ -73,6 +75,7 @@ def check_names(names: list[str], path: str) -> None:
             f"{path} has {len(names):,} columns, but the limit is {MAX_COLUMNS:,}: is "
             "it the wrong file, or are rows and columns swapped?"
         )
+
     twice = find_twice(names)
     if twice is not None:
         raise BadInput(
@@ -119,10 +122,12 @@ class Csv(TableFile):
                     f"{path} is empty: the first line must contain the names of the "
                     "columns."
                 )
+
             # the first one wins a tie
             self.delimiter = delimiter or max(",;\t|", key=QUOTED.sub("", line).count)
             header = csv.reader(chain([line], lines), delimiter=self.delimiter)
             self.names = next(header)
+
         self.block = max(BLOCK_BYTES, 4 * len(line))
 
     def _find_encoding(self) -> str:
@@ -137,6 +142,7 @@ class Csv(TableFile):
                 return encoding
             except UnicodeDecodeError:
                 pass
+
         return "Latin-1"
 
     def _open(self) -> Any:
@@ -145,6 +151,7 @@ class Csv(TableFile):
         stream = filesystem.open_input_stream(path)
         if self.encoding == "UTF-8":
             return stream
+
         return import_pyarrow().transcoding_input_stream(stream, self.encoding, "UTF-8")
 
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
@@ -175,6 +182,7 @@ class Csv(TableFile):
                     first += batch.num_rows
             finally:
                 release_memory()
+
             if LINE_END.search(final or "") and not self._read_tail().endswith(b'"'):
                 raise BadInput(
                     f"a quote in row {first} of {self.path} is never closed, so the "

@@ -77,6 +77,7 @@ def _evaluate(
         more = join(mean[place], cov[place], LOG2_MORE)
         for whole, part in zip(found, more, strict=True):
             whole[place] = part
+
     return found
 
 

@@ -125,6 +125,7 @@ def _integrate_contenders(f: Latent, order: Array, K: int, choice: Choice) -> Ar
             p = choice.among(m + sd * z[:, first : first + points], order[piece])
             sums = sums + _find_nats(p, some).sum(-1)
         parts.append(sums / z.shape[1])
+
     return np.concatenate(parts, 1)
 
 
@@ -139,6 +140,7 @@ def _make_points(K: int) -> Floats:
     quantile = np.array([NormalDist().inv_cdf((i + 0.5) / n) for i in range(n)])
     if K > MANY:
         return np.random.default_rng(0).permuted(np.tile(quantile, (K, 1)), axis=1)
+
     steps = np.array([pow(GENERATOR, k, n) for k in range(K)])
     return np.asarray(quantile[steps[:, None] * np.arange(n) % n])
 
@@ -162,6 +164,7 @@ def _duel(f: Latent, mean: Array, var: Array, noise: Array, choice: Choice) -> A
         weight = np.exp(log_weight - 0.5 * z * z) / (math.sqrt(2 * math.pi) * sd)
         p = np.stack([choice.duel(d, s), choice.duel(-d, s)], 1)
         parts.append((weight * _find_nats(p, f.rows(piece))).sum(-1))
+
     return np.concatenate(parts, 1)
 
 

@@ -93,6 +93,7 @@ def log_probabilities(mean: Array, sd: Array) -> Array:
             for eighth in set(count.tolist()):
                 if not 0 < 8 * eighth <= MOST:
                     continue
+
                 nodes = 8 * int(eighth)
                 rows = xp.find(count == eighth)
                 for piece in cut_rows(len(rows), C * nodes, mean):
@@ -100,9 +101,11 @@ def log_probabilities(mean: Array, sd: Array) -> Array:
                     log_p[i], left[i] = _integrate_all(
                         mean[i], sd[i], span.at(i), length[i], nodes, evaluate
                     )
+
         entries = xp.find(left.reshape(-1))
         if len(entries):
             _mend(log_p, mean, sd, entries)
+
     return log_p
 
 
@@ -178,6 +181,7 @@ def _scan(
         alive = (ratio > least).any(1)
         first[i] = xp.min(xp.where(alive, steps, 1.0 * SCANNED))
         last[i] = xp.max(xp.where(alive, steps, 0.0))
+
     first = xp.clip(first - 1, 0, intervals)
     last = xp.clip(last + 1, 0, intervals)
     return low + h * first, low + h * last
@@ -373,6 +377,7 @@ def win(mean: Tensor, var: Tensor) -> Win:
     else:
         with np.errstate(all="ignore"):
             found = _refine(Rivals(rivals.mean.numpy(), rivals.rate.numpy()), OWN_NODES)
+
     value, rate, pull = (torch.as_tensor(t).to(mean.dtype) for t in found[:3])
     force = rate * rates
     turn = (away * force + pull).sum(1, keepdim=True)
@@ -395,14 +400,17 @@ def _refine(rivals: Rivals, nodes: tuple[int, ...]) -> Integrals:
     else:
         most = nodes[0]
         evaluate = choose_evaluator(xp)
+
     pieces = cut_rows(n, R * most, rivals.mean)
     parts = [rivals.rows(i).integrate(most, evaluate, careful) for i in pieces]
     found = Integrals(*map(xp.join, zip(*parts, strict=True)))
     if careful:
         return found
+
     left = xp.find(~found.settled)
     if len(left):
         rest = _refine(rivals.rows(left), nodes[1:])
         for column, part in zip(found, rest, strict=True):
             column[left] = part
+
     return found

@@ -33,6 +33,7 @@ def log_largest(mean: Array, var: Array) -> Array:
         return GRAPH.log_softmax(integrate_in_graph(mean, var))
     if isinstance(mean, np.ndarray):
         return NUMPY.log_softmax(log_probabilities(mean, np.sqrt(var)))
+
     log_p = log_probabilities(mean.double(), var.double().sqrt())
     return log_p.log_softmax(-1).to(mean.dtype)
 
@@ -80,5 +81,6 @@ def with_random_labels(log_p: Array, epsilon: float, n_classes: int) -> Array:
     """Return log((1 − ε) p + ε/C)."""
     if epsilon == 0:
         return log_p
+
     xp = namespace(log_p)
     return xp.log((1 - epsilon) * xp.exp(log_p) + epsilon / n_classes)

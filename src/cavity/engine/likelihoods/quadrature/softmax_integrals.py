@@ -196,6 +196,7 @@ def expected_softmax(mean: Array, var: Array) -> Array:
         return in_torch(expected_softmax, mean, var)
     if not isinstance(mean, Value):
         return softmax_average(mean, var).dm
+
     _, step, x = _place_outer(mean, var)
     _, F, B = _sum_narrow(mean, var.sqrt(), x)
     _, others = _multiply(F)
