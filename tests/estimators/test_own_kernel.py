@@ -101,7 +101,9 @@ def test_frozen_parameters_are_not_learnt(rings, tmp_path):
 def test_a_frozen_kernel_stays_where_rows_are_added(rings):
     kernel = Deep().requires_grad_(False)
     X, y = rings
-    clf = GPClassifier("sep", kernel=kernel, n_inducing=10, random_state=0)
+    clf = GPClassifier(
+        "sep", kernel=kernel, n_inducing=10, random_state=0, device="cpu"
+    )
     for rows in (slice(0, 45), slice(45, 90)):
         clf.partial_fit(X[rows], y[rows], classes=np.unique(y))
     given = kernel.net[0].weight.double()
