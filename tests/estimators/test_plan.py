@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import cavity
-from cavity import GPClassifier, Training
+from cavity import GPClassifier, Training, kernels
 from cavity.common.progress import forward_stages
 from cavity.fitting.options import policy
 from cavity.fitting.options.plan import FitPlan, TableSize
@@ -89,6 +89,18 @@ def test_a_time_limit_is_part_of_the_plan():
         "ep", n_inducing=5, max_epochs=1, training=Training(max_seconds=7.0)
     )
     assert limited.fit(*toy(30, 2)).plan_.training.max_seconds == 7.0
+
+
+@pytest.mark.parametrize("columns", [2, 200])
+def test_the_plan_prints_the_kernel_as_one_would_type_it(columns):
+    X, y = toy(60, 2, columns)
+    plan = GPClassifier(max_epochs=1, effort="fast", device="cpu").fit(X, y).plan_
+    typed = eval(plan.training.kernel, vars(kernels))
+    given = GPClassifier(kernel=typed, max_epochs=1, effort="fast", random_state=0)
+    usual = GPClassifier(max_epochs=1, effort="fast", random_state=0)
+    np.testing.assert_allclose(
+        given.fit(X, y).predict_proba(X), usual.fit(X, y).predict_proba(X), atol=1e-12
+    )
 
 
 def test_stages_are_announced_in_order():

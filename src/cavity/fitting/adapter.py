@@ -24,7 +24,7 @@ from cavity.engine.training.loop import Run
 from cavity.fitting.options import policy
 from cavity.fitting.options.configuration import Config
 from cavity.fitting.options.method import Method
-from cavity.fitting.options.plan import TrainingPlan
+from cavity.fitting.options.plan import RBF_LINEAR, TrainingPlan
 from cavity.fitting.options.regression_methods import RegressionMethod
 from cavity.prediction.model import copy_engine
 from cavity.tables import inducing_points
@@ -47,7 +47,7 @@ def make_prior(
     """Make the prior; the user's kernel is copied."""
     kernel = config.kernel
     if kernel is None:
-        kernel = make_default_kernel(plan.kernel == "RBF() + Linear()")
+        kernel = make_default_kernel(plan.kernel == RBF_LINEAR)
     C = table.n_latent
     if find_method(config, plan).latent_noise:
         noise = per_class(config.noise, C, "noise")

@@ -16,6 +16,9 @@ if TYPE_CHECKING:  # it loads torch
     from cavity.tables.table import Facts
 
 
+RBF_LINEAR = "RBF() + Linear(fades=True)"  # the default with many inducing points
+
+
 class TableSize(NamedTuple):
     """The facts of a table that decisions depend on."""
 
@@ -63,7 +66,7 @@ class TrainingPlan(Steps):
     latent: int
     device: str
     method: str
-    kernel: str  # "RBF() + Linear()", "RBF()", or "given"
+    kernel: str  # as one would type it: RBF_LINEAR, "RBF()", or the class that is given
     share_kernel: bool
     share_inducing: bool
     share_prior: bool

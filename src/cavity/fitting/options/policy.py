@@ -20,6 +20,7 @@ from cavity.fitting.options.configuration import ClassifierConfig, Config
 from cavity.fitting.options.method import Method, method_names
 from cavity.fitting.options.papers import BatchSteps
 from cavity.fitting.options.plan import (
+    RBF_LINEAR,
     FitPlan,
     JudgingPlan,
     TableSize,
@@ -196,7 +197,7 @@ def plan_training(
         tol = papers.TOL
     width = size.latent * config.dtype.itemsize
     linear = config.method.recommended and POINTS_PER_FEATURE * size.columns <= M
-    kernel = "RBF() + Linear()" if linear else "RBF()"
+    kernel = RBF_LINEAR if linear else "RBF()"
     if config.kernel is not None:
         kernel = type(config.kernel).__name__
     committee = config.method.committee is not None
