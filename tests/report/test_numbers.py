@@ -75,7 +75,7 @@ QUOTED = {
     ],
     "docs/scale.md": [
         f"above {arrow_tables.DENSE_BYTES // MIB} MiB as a dense table",
-        f"at least ten, judge the model, by at most {policy.HELD_MOST:,} of their rows",
+        f"at least ten, with at most {policy.HELD_MOST:,} of their rows",
         f"exceeds {policy.BATCH_BYTES // MIB} MB",
         f"up to {policy.SMALL_WORK / 1e7:g}·10⁷",
         f"2 to {loop.FINAL_SWEEPS + 1} times to settle",
