@@ -31,8 +31,8 @@ PYTEST  := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -q
 WORKING := -n $(WORKERS) --dist worksteal --durations 20
 
 # The tiers: these files; all files; all files with --all, which tests/conftest.py explains.
-QUICK := tests/contract tests/reference tests/golden tests/unit/test_quadrature.py tests/unit/test_softmax_quadrature.py \
-         tests/unit/test_largest.py tests/unit/test_laws.py
+QUICK := tests/contract tests/reference tests/golden tests/unit/engine/test_quadrature.py tests/unit/engine/test_softmax_integrals.py \
+         tests/unit/engine/test_largest.py tests/unit/test_laws.py
 
 BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
 

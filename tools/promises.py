@@ -111,7 +111,7 @@ PROMISES: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
         "raises `BadInput`.",
         ("damaged-input",),
         (
-            "tests/unit/test_preparation.py::test_damaged_tables_raise_our_own_error_or_none",
+            "tests/unit/tables/test_preparation.py::test_damaged_tables_raise_our_own_error_or_none",
             "tests/estimators/test_sources.py::test_a_damaged_page_of_a_parquet_file_is_bad_input",
         ),
     ),

