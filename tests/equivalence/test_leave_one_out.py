@@ -93,7 +93,9 @@ def test_a_sample_of_the_rows_has_the_marginals_of_these_rows(method):
     chosen = torch.tensor([0, 3, 4, 5, 6, 21, 39])
     for chunk, sizes in ((40, [7]), (5, [5, 2])):
         engine = replace(run.engine, chunk=chunk)
-        found = list(leave_one_out(engine, run.state, run.whole, Local(), chosen))
+        found = list(
+            leave_one_out(engine, run.state, run.whole, Local(), chosen=chosen)
+        )
         assert [len(batch.index) for batch, _ in found] == sizes
         assert torch.cat([batch.index for batch, _ in found]).equal(chosen)
         mean, var = (torch.cat([f[i] for _, f in found]) for i in range(2))

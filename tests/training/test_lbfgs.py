@@ -29,9 +29,9 @@ def test_a_last_sweep_that_spoils_the_posterior_does_not_count(monkeypatch, spoi
     if spoilt:
         real = Engine.step
 
-        def step(self, state, batch, reduce, optimiser, full, *rest):
+        def step(self, state, batch, reduce, optimiser, full, **known):
             going = torch.tensor(type(optimiser) is not Optimiser)
-            return real(self, state, batch, reduce, optimiser, full, None, going)
+            return real(self, state, batch, reduce, optimiser, full, going=going)
 
         monkeypatch.setattr(Engine, "step", step)
     keep = Keep()

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 class Brittle(Engine):
     """Fails at some steps unless they are small: a function of the state alone."""
 
-    def step(self, state, batch, reduce, optimiser, full, factored=None, going=None):
+    def step(self, state, batch, reduce, optimiser, full, *, factored=None, going=None):
         going = torch.tensor(True) if going is None else going
         broken = bad = False
         if optimiser is not None:
@@ -35,7 +35,7 @@ class Brittle(Engine):
             bad = broken or (steps in (3, 11) and float(state.damping) > 0.2)
         going = going & torch.tensor(not bad)
         after, info = super().step(
-            state, batch, reduce, optimiser, full, factored, going
+            state, batch, reduce, optimiser, full, factored=factored, going=going
         )
         return after, info._replace(broken=info.broken | broken)
 

@@ -98,9 +98,16 @@ def make_prior(
         kernel.requires_grad_(False)
     if noise.size in (1, own):
         noise = np.broadcast_to(noise, (own,))
-    given = (Z, np.array(noise), columns.center, columns.spread)
-    points, noises, center, spread = (torch.tensor(x) for x in given)
-    prior = kind(kernel, points, noises, center, spread, n_latent, learn)
+
+    prior = kind(
+        kernel,
+        torch.tensor(Z),
+        torch.tensor(np.array(noise)),
+        center=torch.tensor(columns.center),
+        spread=torch.tensor(columns.spread),
+        n_latent=n_latent,
+        learn=learn,
+    )
     return prior.to(device, dtype)
 
 

@@ -213,9 +213,15 @@ def _leave_out(
     places = None
     if chosen is not None:
         places = rows[(rows >= own.start) & (rows < own.stop)] - own.start
-    parts = (places, *(None if x is None else x[own] for x in (together, share)))
-    given = (None if x is None else torch.from_numpy(x) for x in parts)
-    pieces = leave_one_out(run.engine, run.state, run.whole, run.reduce, *given)
+    pieces = leave_one_out(
+        run.engine,
+        run.state,
+        run.whole,
+        run.reduce,
+        chosen=None if places is None else torch.from_numpy(places),
+        twins=None if together is None else torch.from_numpy(together[own]),
+        share=None if share is None else torch.from_numpy(share[own]),
+    )
     found = [
         [x.cpu() for x in (f.mean, f.var, batch.y, batch.weight)] for batch, f in pieces
     ]

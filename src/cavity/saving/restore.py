@@ -340,10 +340,10 @@ def _restore_prior(
         kernel,
         torch.ones_like(tensors["prior.inducing"]),
         torch.ones_like(noise),
-        torch.ones_like(tensors["prior.center"]),
-        torch.ones_like(tensors["prior.spread"]),
-        contents.sizes["C"],
-        learn,
+        center=torch.ones_like(tensors["prior.center"]),
+        spread=torch.ones_like(tensors["prior.spread"]),
+        n_latent=contents.sizes["C"],
+        learn=learn,
     ).to(dtype)
     try:
         prior.load_state_dict(_parts(tensors, "prior."))

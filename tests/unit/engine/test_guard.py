@@ -34,12 +34,12 @@ class Flaky:
         default_factory=list
     )  # damping, rate, jitter of every call
 
-    def step(self, state, batch, reduce, optimiser, full, factored):
+    def step(self, state, batch, reduce, optimiser, full, *, factored):
         fails = len(self.seen) in self.fails or -1 in self.fails
         self.seen.append((float(state.damping), float(state.rate), float(state.jitter)))
         going = torch.tensor(not fails)
         state, info = self.engine.step(
-            state, batch, reduce, optimiser, full, factored, going
+            state, batch, reduce, optimiser, full, factored=factored, going=going
         )
         return state, info._replace(broken=torch.tensor(fails and self.broken))
 
@@ -168,9 +168,11 @@ def failing_at(monkeypatch, calls):
     """Let the engine's steps fail at these calls, counted over the whole fit."""
     real, count = Engine.step, iter(range(10**9))
 
-    def step(self, state, batch, reduce, optimiser, full, factored=None):
+    def step(self, state, batch, reduce, optimiser, full, *, factored=None):
         going = torch.tensor(next(count) not in calls)
-        return real(self, state, batch, reduce, optimiser, full, factored, going)
+        return real(
+            self, state, batch, reduce, optimiser, full, factored=factored, going=going
+        )
 
     monkeypatch.setattr(Engine, "step", step)
 

@@ -163,6 +163,7 @@ class Engine(Visits):
         reduce: Local,
         optimiser: Optimiser | None,
         full: bool,
+        *,
         factored: Factored | None = None,
         going: Tensor | None = None,
     ) -> tuple[State, Info]:

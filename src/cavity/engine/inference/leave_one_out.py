@@ -1,6 +1,4 @@
-"""Leave-one-out from the sites: marginals of f at the training rows, each without its
-own label. [METHOD 13]
-"""
+"""Leave-one-out marginals of f at the training rows, from the sites. [METHOD 13]"""
 
 from __future__ import annotations
 
@@ -26,21 +24,24 @@ def leave_one_out(
     state: State,
     rows: Whole,
     reduce: Local,
+    *,
     chosen: Tensor | None = None,
     twins: Tensor | None = None,
     share: Tensor | None = None,
 ) -> Iterator[tuple[Batch, Normal]]:
-    r"""Yield each piece of the rows with the marginals of f, noise included, [B C],
-    after a row's own sites are removed.
+    r"""Yield each piece of the rows with its leave-one-out marginals of f, [B C].
 
-        v' = v / (1 − τv)      m' = (m − νv) / (1 − τv)        τ, ν: what the sums hold of the row
+        v' = v / (1 − τv)      m' = (m − νv) / (1 − τv)
+
+    τ and ν are what the sums hold of the row; v' includes the noise. [METHOD 17]
 
     A row leaves as a whole, whatever its weight, and takes its twins with it: rows with
-    the same number in `twins` [N]. If it stands for equal rows, one of them leaves: the
-    share `share` [N] of its sites. The sites of the other rows and the hyper-parameters
-    stay as they are. Rows without sites of their own (SEP, VI) get those that an update
-    would give them.
-    `chosen`: places of the rows to visit, ascending; None for all rows. Twins may be on other ranks.        [METHOD 17]
+    the same number in `twins` [N], also on other ranks. If it stands for equal rows,
+    one of them leaves: the share `share` [N] of its sites. The sites of the other rows
+    and the hyper-parameters stay as they are. Rows that do not store sites (SEP, VI)
+    get the sites that an update would give them.
+
+    `chosen`: places of the rows to visit, ascending; None for all rows.
     """
     engine.load(state.theta)
     q = posterior(state.sums)
@@ -48,26 +49,30 @@ def leave_one_out(
     if twins is not None:
         each = (_look(engine, state, q, shared, b)[2] for b in rows.split(engine.chunk))
         sums = _sum_twins(engine, twins, each, reduce)
+
+    if chosen is None:
+        batches = rows.split(engine.chunk)
+    else:
+        batches = _select(rows, engine.chunk, chosen)
+
     start = 0
-    for batch in (
-        rows.split(engine.chunk)
-        if chosen is None
-        else _select(rows, engine.chunk, chosen)
-    ):
+    for batch in batches:
         t, r, fed = _look(engine, state, q, shared, batch)
         stop = start + len(batch.y)
-        if chosen is None:
-            place: slice | Tensor = slice(start, stop)
-        else:
+        place: slice | Tensor = slice(start, stop)
+        if chosen is not None:
             place = chosen[start:stop]
+        start = stop
 
         if twins is not None:
             fed = Site(*(kept[:, twins[place].to(kept.device)] for kept in sums))
-        t = remove(
-            t, fed, Share(1.0 if share is None else share[place].to(t.var), None, 1.0)
-        ).t
-        start = stop
-        yield batch, Normal(t.mean.mT, (t.var + r).mT)
+
+        removed: Tensor | float = 1.0
+        if share is not None:
+            removed = share[place].to(t.var)
+
+        left = remove(t, fed, Share(removed, None, 1.0)).t
+        yield batch, Normal(left.mean.mT, (left.var + r).mT)
 
 
 def _sum_twins(
@@ -88,8 +93,9 @@ def _sum_twins(
 
 
 def _select(rows: Whole, size: int, chosen: Tensor) -> Iterator[Batch]:
-    """Yield the chosen rows in batches of at most `size`: a projection takes much
-    longer for many small batches.
+    """Yield the chosen rows in batches of at most `size`.
+
+    Projecting many small batches would take much longer.
     """
     waiting: list[Batch] = []
     start = 0
@@ -108,9 +114,7 @@ def _select(rows: Whole, size: int, chosen: Tensor) -> Iterator[Batch]:
 def _look(
     engine: Engine, state: State, q: Posterior, shared: Posterior, batch: Batch
 ) -> tuple[Normal, Tensor, Site]:
-    """Return the marginals of t under q, r, and what the sums hold of the rows, each [C
-    B].
-    """
+    """Return the marginals of t, r, and what the sums hold of the rows, each [C B]."""
     projection = engine.project(state, batch)
     t = marginals(q, projection.a).t
     r = projection.r.double()
@@ -120,8 +124,7 @@ def _look(
     else:
         site = engine.sites.stored(state, batch, classes).site
 
-    totals = site_totals(
-        site, classes, t.mean, engine.sites.share(batch.weight, engine.removal)
-    )
+    share = engine.sites.share(batch.weight, engine.removal)
+    totals = site_totals(site, classes, t.mean, share)
     fed = engine.placement.feed(totals, r)
     return t, r, Site(fed.tau, fed.nu)

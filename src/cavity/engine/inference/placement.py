@@ -71,9 +71,10 @@ Placement = OnT
 
 
 class OnF(OnT):
-    r"""Sites on f = t + N(0, r), the residual eliminated exactly:
+    r"""Sites on f = t + N(0, r), with the residual eliminated exactly.
 
-        τ' = τ/(1+rτ),  ν' = ν/(1+rτ) feed the sums        f: mean (m + rν)/(1+rτ),  variance r/(1+rτ) + v/(1+rτ)²
+        sums:      τ' = τ/(1+rτ),  ν' = ν/(1+rτ)
+        f:         mean (m + rν)/(1+rτ),  variance r/(1+rτ) + v/(1+rτ)²
         evidence:  Σ −½ log(1+rτ) + ½ ν² r/(1+rτ)
 
     At the fixed point only this evidence moves with (a, r), at fixed sites:

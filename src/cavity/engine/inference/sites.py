@@ -102,14 +102,15 @@ def refresh_average(t: Normal, moments: Moments, share: Share) -> Site:
 def log_site_normaliser(
     moments: Moments, cavity: Normal, site: Site, share: Share
 ) -> Tensor:
-    r"""Return log s̃ of each row, [B]: the log integral of the factor minus that of its
-    sites.        [METHOD 5]
+    r"""Return log s̃ of each row, [B]: log ∫ of the factor minus log ∫ of its sites.
 
-        copies · ( log Z − Σ_sites log ∫ exp(−½ τ₁ t² + ν₁ t) N(t; m\, v\) dt )        τ₁, ν₁: the site of one copy
-        log ∫ = −½ log(1 + τ₁ v\) + ½ (ν₁² v\ + 2 ν₁ m\ − τ₁ m\²) / (1 + τ₁ v\)
+        log s̃ = copies · ( log Z − Σ_sites log ∫ )        [METHOD 5]
+        log ∫ = log ∫ exp(−½ τ₁ t² + ν₁ t) N(t; m\, v\) dt
+              = −½ log(1 + τ₁ v\) + ½ (ν₁² v\ + 2 ν₁ m\ − τ₁ m\²) / (1 + τ₁ v\)
 
-    This equals the form with ½ log(v\/v) + ½ m\²/v\ − ½ m²/v, but does not divide by v,
-    which is 0 far from all inducing points.
+    τ₁ and ν₁ are the site of one copy. This equals the form with
+    ½ log(v\/v) + ½ m\²/v\ − ½ m²/v, but does not divide by v, which is 0 far from all
+    inducing points.
     """
     one = Site(one_copy(share, site.tau), one_copy(share, site.nu))
     rows = moments.value - log_site_integral(cavity, one).sum(1)

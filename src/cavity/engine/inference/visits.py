@@ -64,6 +64,16 @@ class Visit(NamedTuple):
     ]  # computes what the rows of a visit that learns add to the gradient, [P]
 
 
+class Seen(NamedTuple):
+    """The rows of a piece as q and its sites see them."""
+
+    projection: Projection
+    q: Posterior
+    m: Marginals
+    r: Tensor  # [C B], residual variance
+    view: BatchView
+
+
 class CachedProjection(NamedTuple):
     """What depends only on hyper-parameters that do not change, for a table that is a
     single piece.
@@ -165,7 +175,8 @@ class Visits:
         totals = Totals(
             *sums, value, batch.weight.sum(), counts, skipped, projection.failed
         )
-        pull = partial(self._gradient, projection, q, m, r, view, cavity, moments)
+        seen = Seen(projection, q, m, r, view)
+        pull = partial(self._gradient, seen, cavity, moments)
         return Visit(
             totals, site, SiteUpdate(added, None if full else view.stored), pull
         )
@@ -228,34 +239,24 @@ class Visits:
         )
 
     @torch.no_grad()
-    def _gradient(
-        self,
-        projection: Projection,
-        q: Posterior,
-        m: Marginals,
-        r: Tensor,
-        view: BatchView,
-        cavity: Cavity,
-        moments: Moments,
-    ) -> Tensor:
-        r"""Cotangents at fixed cavities in closed form; autograd carries them through
-        the projection.        [METHOD 6]
+    def _gradient(self, seen: Seen, cavity: Cavity, moments: Moments) -> Tensor:
+        r"""Return the gradient of log Z_q at fixed cavities, [P].        [METHOD 6]
 
-            G_a = copies · Σ_sites [ ∂m μ\ + 2 ∂v S\a ] − 2 a G_r,   S\a = Σa/keep,   μ\ = μ + Σa p(τm − ν)/keep
-            G_r = copies · Σ_sites ∂r,                            since r = k(x, x) + s − |a|²
+            G_a = copies · Σ_sites [ ∂m μ\ + 2 ∂v S\a ] − 2 a G_r
+            G_r = copies · Σ_sites ∂r
 
+        with S\a = Σa/keep and μ\ = μ + Σa p(τm − ν)/keep. The term −2 a G_r comes from
+        r = k(x, x) + s − |a|². Autograd carries these cotangents through the projection.
         G_a overwrites Σa, which is not used again.
         """
+        projection, q, m, r, view = seen
         a = projection.a.detach()
         parts = site_cotangents(moments, view.t, cavity, view.stored.site, view.share)
         moved = Cotangents(*scatter(torch.stack(parts), view.classes, a).unbind())
         moved = self.placement.cotangents(moved, m.t, r, view.totals)
         along_mean, along_cov, G_r = (x.to(a.dtype)[:, None] for x in moved)
-        G_a = (
-            m.cov_a()
-            .mul_(along_cov)
-            .addcmul_(q.mean.to(a.dtype)[:, :, None], along_mean)
-        )
+        mu = q.mean.to(a.dtype)[:, :, None]
+        G_a = m.cov_a().mul_(along_cov).addcmul_(mu, along_mean)
         G_a.addcmul_(a, G_r, value=-2.0)
         pairs = [(projection.a, G_a), (projection.variance, G_r[:, 0])]
         gradient = pull_back(pairs, tuple(self.parameters.values()))

@@ -48,6 +48,7 @@ class Prior(nn.Module):
         kernel: Any,
         Z: Tensor,
         noise: Tensor,
+        *,
         center: Tensor,
         spread: Tensor,
         n_latent: int,

@@ -59,8 +59,9 @@ class Callback:
         """Run before the first step, or before the first step after a resume."""
 
     def step(self, run: Running) -> None:
-        """Run after every step of an epoch; on a GPU, where steps are recorded and
-        replayed, after some tens of them.
+        """Run after every step of an epoch.
+
+        On a GPU, steps are recorded and replayed: there, run after some tens of them.
         """
 
     def epoch(self, run: Running, row: dict[str, Any]) -> bool:

@@ -69,7 +69,9 @@ def find_fixed_point(
         state = engine.collect(state, run.whole, run.reduce)
     for _ in range(rest.most):
         run.sweeps += 1
-        new, info = engine.step(state, run.whole, run.reduce, None, True, factored)
+        new, info = engine.step(
+            state, run.whole, run.reduce, None, True, factored=factored
+        )
         factored = info.factored
         if bool(info.failed):
             if not known:

@@ -43,7 +43,7 @@ class Guard:
             )
 
         tried, info = self.engine.step(
-            careful, batch, self.reduce, optimiser, full, self.factored
+            careful, batch, self.reduce, optimiser, full, factored=self.factored
         )
         self.factored = info.factored
         if bool(info.failed):

@@ -142,8 +142,15 @@ class Replay:
 
         It moves the state if it succeeds, and nothing if it or a step before it failed.
         """
-        given = self.guard.reduce, self.optimiser, False, self.factored, self.going
-        new, info = self.engine.step(self.state, batch, *given)
+        new, info = self.engine.step(
+            self.state,
+            batch,
+            self.guard.reduce,
+            self.optimiser,
+            False,
+            factored=self.factored,
+            going=self.going,
+        )
         _copy(self._moving(), _moving(new, info.factored.factor))
         good = ~info.failed
         one = torch.ones_like(info.objective)

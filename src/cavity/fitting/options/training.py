@@ -27,10 +27,10 @@ OF_CLASSIFIER = (
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Training(Parameters):
-    """How a GPClassifier or GPRegressor trains: what is learnt, by which steps, when it
-    stops, and where checkpoints go.
+    """How a GPClassifier or GPRegressor trains.
 
-    Grid searches reach its arguments as `training__tol`. Most fits need none of them.
+    It says what is learnt, by which steps, when training stops and where checkpoints
+    go. Grid searches reach its arguments as `training__tol`. Most fits need none of them.
 
     Parameters
     ----------
