@@ -52,12 +52,12 @@ PLACEMENTS: dict[str, Callable[[], Placement]] = {"t": OnT, "f": OnF, "mode": At
 # distance from 0 in spreads of a column at which a float32 is still within a hundredth
 # of a spread
 FAR = 1e5
-# that jitter may have of the noise in a model without any other approximation
+# jitter relative to the noise, in a model without any other approximation
 SHARE_OF_NOISE = 1e-4
 
 
 class Weights(NamedTuple):
-    """What an engine knows of the weights of all rows, also of those on other ranks."""
+    """What an engine knows about the weights of all rows, on all ranks."""
 
     y: Tensor  # [K], labels that occur
     totals: Floats  # [K], sum of the weights of the rows with each
@@ -82,11 +82,12 @@ def make_prior(
     dtype: torch.dtype,
     kind: type[Prior] = Prior,
 ) -> Prior:
-    """Make kernel, inducing inputs and noise into one module; the kernel is copied, and
-    what the user froze in it stays frozen.
+    """Make kernel, inducing inputs and noise into one module.
+
+    The kernel is copied, and what the user froze in it stays frozen.
 
     Z is [C M D], or [1 M D] if latent functions share the points; noise is [C] or [1].
-    `learn` has names of "kernel", "noise" and "inducing". `kind`: `Spectrum` if Z are
+    `learn` is a subset of {"kernel", "noise", "inducing"}. `kind`: `Spectrum` if Z are
     frequencies.
     """
     check_precision(columns, dtype)
@@ -112,8 +113,9 @@ def make_prior(
 
 
 def check_precision(columns: Columns, dtype: torch.dtype) -> None:
-    """Refuse a float32 column that is far from 0 for its spread, such as a date in
-    seconds: it would lose its digits.
+    """Refuse a float32 column that is far from 0 for its spread.
+
+    A date in seconds, for example, would lose its digits.
     """
     if dtype == torch.float64:
         return
@@ -134,8 +136,10 @@ def check_precision(columns: Columns, dtype: torch.dtype) -> None:
 
 
 def make_hyper_prior(prior: Prior, likelihood: Likelihood, pooled: bool) -> HyperPrior:
-    """Make weak normal priors on the logs of kernel parameters, noise and parameters of
-    the likelihood, centred at their values; others have none.
+    """Make weak normal priors on the logs of parameters, centred at their values.
+
+    They cover the parameters of the kernel, the noise and the likelihood; other
+    parameters have no prior.
 
     `pooled`: partial pooling across classes and features.
     """
@@ -164,22 +168,18 @@ def make_hyper_prior(prior: Prior, likelihood: Likelihood, pooled: bool) -> Hype
 
 def make_flat_prior(prior: Prior, parameters: dict[str, nn.Parameter]) -> HyperPrior:
     """Make a hyper-prior that says nothing: the objective is log Z_q alone."""
-    zeros = torch.zeros(
-        sum(p.numel() for p in parameters.values()),
-        dtype=prior.center.dtype,
-        device=prior.center.device,
-    )
+    count = sum(p.numel() for p in parameters.values())
+    zeros = prior.center.new_zeros(count)
     return HyperPrior(zeros, zeros)
 
 
 def _is_log(prior: Prior, name: str) -> bool:
-    """Return whether a parameter is the logarithm of the noise or of a parameter of the
-    library's kernels.
-    """
+    """Return whether a parameter is the log of the noise or of a library kernel's."""
+    if name.startswith(OF_FACTOR):
+        return False
+
     path, _, last = name.rpartition(".")
-    own = not name.startswith(OF_FACTOR) and isinstance(
-        prior.get_submodule(path), Kernel | Prior
-    )
+    own = isinstance(prior.get_submodule(path), Kernel | Prior)
     return own and last.startswith("log_")
 
 
@@ -203,7 +203,10 @@ def make_engine(
     learnt = name_parameters(prior, likelihood)
     if hyper_prior is None:
         hyper_prior = make_flat_prior(prior, learnt)
-    kind = Coupled if method.at_mode and prior.n_latent > 1 else Engine
+    kind = Engine
+    if method.at_mode and prior.n_latent > 1:
+        kind = Coupled
+
     device = prior.center.device
     return kind(
         prior=prior,
@@ -285,8 +288,9 @@ def make_first_state(
     """Make the state without sites, in which q is the prior."""
     device = engine.total.device
     theta = engine.theta()
-    (C, M) = engine.shape
-    S = engine.factor.sites(torch.zeros(1, dtype=torch.int64, device=device)).shape[1]
+    C, M = engine.shape
+    label = torch.zeros(1, dtype=torch.int64, device=device)
+    S = engine.factor.sites(label).shape[1]
     zeros = torch.zeros(C, M, M, dtype=torch.float64, device=device)
     stored = 0 if engine.sites.tied else n_rows
     return State(
@@ -306,8 +310,9 @@ def make_first_state(
 
 @torch.no_grad()
 def lower_jitter(engine: Engine, most: float) -> float:
-    """Return the jitter to start with in an exact model: a small share of the noise, if
-    k(Z, Z) can be factorised with it; at most `most`.
+    """Return the jitter to start with in an exact model, at most `most`.
+
+    It is a small share of the noise, if k(Z, Z) can be factorised with it.
     """
     noise = float(getattr(engine.factor, "noise", 0.0))
     if noise <= 0:

@@ -8,6 +8,7 @@ are tensors there, in float64.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -62,11 +63,12 @@ def begin(
     seed: int = 0,
     ranks: Local | None = None,
 ) -> Run:
-    """Return a run that has not started, for a loop of your own: its `engine`, `rows`
-    and first `state`, in which q is the prior.
+    """Return a run that has not started, for a loop of your own.
 
-    Damping is that of the method. `ranks`: from `cavity.distributed.join()`; every rank
-    is given all rows, and works on its part.
+    It has an `engine`, `rows` and a first `state`, in which q is the prior.
+
+    The method sets the damping. `ranks`: from `cavity.distributed.join()`; every rank
+    receives all rows, and works on its part.
     """
     method = method or EP()
     rows = _make_rows(X, y, weight)
@@ -79,10 +81,10 @@ def begin(
         hyper_prior = HyperPrior(mean, precision.to(mean), pools)
 
     weights = Weights(
-        rows.y,
-        to_array(rows.weight),
-        float(rows.weight.min()),
-        float(rows.weight.max()),
+        y=rows.y,
+        totals=to_array(rows.weight),
+        lightest=float(rows.weight.min()),
+        heaviest=float(rows.weight.max()),
     )
     plan = replace(plan or Steps(), sweep_damping=method.damping)
     engine = assembly.make_engine(
@@ -93,13 +95,21 @@ def begin(
         chunk=max(1, PIECE_BYTES // (kind.itemsize * gp.n_latent * prior.size)),
         exact=plan.schedule == "inner-exact",
     )
+    damping = 1.0
+    if plan.batch_size is None:
+        damping = method.damping
+
+    jitter = JITTER[kind]
+    if gp.jitter is not None:
+        jitter = gp.jitter
+
     return runs.make_run(
         engine,
         rows,
         plan,
         method,
-        damping=method.damping if plan.batch_size is None else 1.0,
-        jitter=JITTER[kind] if gp.jitter is None else gp.jitter,
+        damping=damping,
+        jitter=jitter,
         seed=seed,
         reduce=ranks,
     )
@@ -123,8 +133,9 @@ def infer(
     max_sweeps: int = 1000,
     ranks: Local | None = None,
 ) -> Posterior:
-    """Return the posterior at the fixed point of the sites, at the model's
-    hyper-parameters.
+    """Return the posterior at the fixed point of the sites.
+
+    The hyper-parameters are the model's.
 
     Sweeps end when they move the sites, relative to their size, and log Z_q per row by
     less than `tol` (1e-8, or 1e-4 in float32), or after `max_sweeps`: see
@@ -147,8 +158,9 @@ def evidence(
     max_sweeps: int = 1000,
     ranks: Local | None = None,
 ) -> Evidence:
-    """Return log Z_q at the fixed point of the sites, and its gradient in `gp.theta`:
-    for an optimiser, a sampler or Bayesian optimisation of your own.
+    """Return log Z_q at the fixed point of the sites, and its gradient in `gp.theta`.
+
+    Use it with an optimiser, a sampler or Bayesian optimisation of your own.
 
     The gradient is exact for methods with own sites; SEP's holds the sums fixed.
     """
@@ -174,17 +186,18 @@ def fit(
     callbacks: tuple[Callback, ...] = (),
     ranks: Local | None = None,
 ) -> Fit:
-    """Learn hyper-parameters, and let the sites converge: return the learnt model, its
-    posterior and the history.
+    """Learn hyper-parameters, and let the sites converge.
+
+    Return the learnt model, its posterior and the history.
 
     `steps` are rounded up to whole passes over the rows. `optimizer`: "adam", "sign" or
     "lbfgs". `hyper_prior`: see `make_hyper_prior`; None maximises log Z_q alone. For
     other schedules: `finish(gp, train(begin(gp, X, y, plan=Steps(...))))`.
     """
-    if batch_size is None:
-        epochs = steps
-    else:
-        epochs = -(-steps // -(-len(y) // batch_size))
+    epochs = steps
+    if batch_size is not None:
+        steps_per_epoch = math.ceil(len(y) / batch_size)
+        epochs = math.ceil(steps / steps_per_epoch)
 
     plan = Steps(
         optimizer=optimizer,

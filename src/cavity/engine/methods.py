@@ -1,9 +1,8 @@
-"""The methods of inference as values: points in the space that one engine spans.
-[METHOD 4]
+"""The methods of inference as values: points in one engine's space. [METHOD 4]
 
 A method says how sites are stored, how much of a site a cavity removes, where sites
 sit, and how far a full sweep moves them. It does not say what the likelihood is. This
-module does without torch.
+module does not import torch.
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ class GP:
     share_kernel : bool
         Whether latent functions have the same hyper-parameters.
     learn : set of {"kernel", "noise", "inducing"}
-        What `fit` changes, and what `theta` holds; the likelihood says itself what it
-        learns.
+        What `fit` changes, and what `theta` holds. The likelihood decides by itself
+        what it learns.
     jitter : float or None
         Relative to the kernel's variance. None: 1e-6, or 1e-4 in float32.
 
@@ -163,8 +163,7 @@ class GP:
 
 
 def describe(X: Any) -> Columns:
-    """Return centre, spread and usual distance of the columns of rows, for
-    `GP(columns=...)`.
+    """Return centre, spread and usual distance of columns, for `GP(columns=...)`.
 
     Lengthscales that are None then start from a value that suits the rows, and
     optimisers step in units of each column's spread.
@@ -176,8 +175,9 @@ def describe(X: Any) -> Columns:
 
 
 def make_hyper_prior(gp: GP, pooled: bool = False) -> HyperPrior:
-    """Return weak normals on the logs of the model's hyper-parameters, centred where
-    they are now: what the estimators learn with.
+    """Return weak normals on the logs of the model's hyper-parameters.
+
+    They are centred at the current values. The estimators learn with them.
 
     `pooled`: partial pooling across latent functions and columns.
     """

@@ -65,9 +65,8 @@ class Posterior:
         half = solve_lower(q.lower, eye.expand_as(q.lower))  # Λ = L Lᵀ, [C M M]
         cov = half.mT @ half
         if len(cov) != C:  # one block of all classes
-            cov = torch.stack(
-                [cov[0, i : i + M, i : i + M] for i in range(0, C * M, M)]
-            )
+            starts = range(0, C * M, M)
+            cov = torch.stack([cov[0, i : i + M, i : i + M] for i in starts])
 
         return InducingValues(q.mean.reshape(C, M), cov)
 
@@ -82,9 +81,7 @@ class Posterior:
 
     @torch.no_grad()
     def latent(self, X: Any) -> Normal:
-        """Return mean and variance of the latent functions at rows, without the noise,
-        each [C n].
-        """
+        """Return mean and variance of f at rows, without the noise, each [C n]."""
         mean, cov = self.whitened
         parts = []
         for piece, a in self._project(X):
@@ -97,9 +94,7 @@ class Posterior:
 
     @torch.no_grad()
     def joint(self, X: Any) -> Joint:
-        """Return the joint distribution of each latent function at rows, without the
-        noise.
-        """
+        """Return the joint normal of each latent function at rows, without noise."""
         mean, cov = self.whitened
         X = self._read_rows(X)
         a = torch.cat([a for _, a in self._project(X)], 2)
@@ -115,9 +110,8 @@ class Posterior:
         values, vectors = torch.linalg.eigh(cov)
         root = vectors * values.clamp_min(0).sqrt()[:, None]
         generator = torch.Generator().manual_seed(seed)
-        normal = torch.randn(
-            n_draws, *mean.shape, generator=generator, dtype=torch.float64
-        ).to(mean)
+        shape = (n_draws, *mean.shape)
+        normal = torch.randn(shape, generator=generator, dtype=torch.float64).to(mean)
         return mean + torch.einsum("cnk,sck->scn", root, normal)
 
     def predict(self, X: Any) -> Tensor:

@@ -46,8 +46,9 @@ def make_run(
     earlier: State | None = None,
     report: Callable[[dict[str, Any]], None] = say_nothing,
 ) -> Run:
-    """Make a run that has not started, on this rank's part of the rows; it continues
-    from `earlier`, the state of another run, if given.
+    """Make a run that has not started, on this rank's part of the rows.
+
+    `earlier`: the state of another run, from which it continues.
     """
     reduce = reduce or Local()
     data = rows.shard(reduce.rank, reduce.world)
@@ -74,8 +75,9 @@ def make_run(
 
 
 def records_steps(device: torch.device, reduce: Local) -> bool:
-    """Return whether mini-batch steps are recorded and replayed: on a GPU that one
-    process has to itself.
+    """Return whether mini-batch steps are recorded and replayed.
+
+    They are on a GPU that one process has to itself.
     """
     return device.type == "cuda" and reduce.world == 1
 
@@ -87,7 +89,7 @@ def count_work(run: Run) -> int:
 
 
 def train(run: Run) -> Run:
-    """Train to the end, by the common loop or by that of the optimizer."""
+    """Train to the end, by the common loop or by the optimizer's own."""
     if run.learns and run.plan.optimizer == "newton":
         return train_newton(run)
     if run.learns and run.plan.optimizer == "lbfgs":
@@ -97,8 +99,9 @@ def train(run: Run) -> Run:
 
 
 def continue_from(fresh: State, old: State) -> tuple[State, bool]:
-    """Return the new state with what still fits of the old one, and whether that
-    includes q.
+    """Return the new state with what still fits of the old one.
+
+    The second value says whether that includes q.
     """
     if old.theta.shape == fresh.theta.shape:
         fresh = fresh._replace(theta=old.theta.to(fresh.theta))
@@ -124,23 +127,23 @@ def extend_rows(
 ) -> Run:
     """Return the run with the sites of more rows, swept at its hyper-parameters.
 
-    `engine` is that of the same model for the new rows. A row begins with the share
-    `share` [N] of the sites that the row at its place [N] had: merged rows lose a part
-    of their weight, new ones all.
+    `engine` is the engine of the same model for the new rows. A row begins with the
+    share `share` [N] of the sites that the row at its place [N] had: merged rows lose a
+    part of their weight, new rows all of it.
     """
     data = rows.shard(run.reduce.rank, run.reduce.world)
     own = slice(data.keep.start, data.keep.stop)
     device = run.state.theta.device
-    every = (  # of all ranks
-        torch.cat(run.reduce.gather(t.cpu()))[place[own]].to(device)
-        for t in run.state.sites
-    )
-    tau, nu, clock = every
+
+    # the sites of all ranks' rows, read at this rank's new rows
+    tables = (torch.cat(run.reduce.gather(t.cpu())) for t in run.state.sites)
+    tau, nu, clock = (table[place[own]].to(device) for table in tables)
     kept = share[own, None].to(tau)
-    tol = run.plan.tol or EXTEND_TOL
     state = run.state._replace(sites=Sites(tau * kept, nu * kept, clock))
+
     steps = replace(run.plan, max_seconds=None)
     found = replace(run, engine=engine, rows=data, plan=steps, state=state)
+    tol = run.plan.tol or EXTEND_TOL
     rest = Rest(tol, math.sqrt(tol), EXTEND_SWEEPS, collect=True)
     swept = find_fixed_point(found, state, rest)
     if swept is None:
@@ -154,8 +157,11 @@ def extend_rows(
 
 
 def label_evidence(run: Run) -> float:
-    """Return log Z_q of labels; NaN if it is above 0, as far from the fixed point: no
-    probability is.
+    """Return log Z_q of labels, or NaN if it is above 0.
+
+    Far from the fixed point it can be, but the log of a probability is not.
+
+    No probability is; log Z_q may be far from the fixed point.
     """
     evidence = run.evidence()
     return evidence if evidence <= 0 else math.nan

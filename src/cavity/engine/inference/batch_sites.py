@@ -1,6 +1,4 @@
-"""A batch as its sites see it, and conversion between tables of classes [C B] and
-tables of sites [B S].
-"""
+"""A batch as its sites see it: tables of classes [C B] and tables of sites [B S]."""
 
 from __future__ import annotations
 
@@ -20,9 +18,8 @@ class SiteTotals(NamedTuple):
 
     tau: Tensor  # [C B]
     nu: Tensor  # [C B]
-    copies: Tensor | float = (
-        1.0  # [B], how many rows these sites belong to; each has its own residual
-    )
+    # [B], how many rows these sites belong to; each has its own residual
+    copies: Tensor | float = 1.0
 
 
 class BatchView(NamedTuple):
@@ -50,14 +47,17 @@ def scatter(x: Tensor, classes: Tensor, like: Tensor) -> Tensor:
 def site_totals(site: Site, classes: Tensor, like: Tensor, share: Share) -> SiteTotals:
     """Sum the rows' sites on each class."""
     tau, nu = scatter(torch.stack(site), classes, like).unbind()
-    return SiteTotals(
-        tau, nu, share.copies if isinstance(share.copies, float) else share.copies[:, 0]
-    )
+    copies = share.copies
+    if isinstance(copies, Tensor):
+        copies = copies[:, 0]
+
+    return SiteTotals(tau, nu, copies)
 
 
 def differentiate(value: Tensor, parameters: tuple[nn.Parameter, ...]) -> Tensor:
-    """Return the gradient of a value as one vector; a parameter on which it does not
-    depend contributes zeros.
+    """Return the gradient of a value as one vector.
+
+    A parameter that the value does not depend on contributes zeros.
     """
     if not value.requires_grad:
         return torch.zeros_like(parameters_to_vector(parameters))
@@ -65,30 +65,30 @@ def differentiate(value: Tensor, parameters: tuple[nn.Parameter, ...]) -> Tensor
     grads = torch.autograd.grad(
         value, parameters, allow_unused=True, materialize_grads=True
     )
-    return torch.cat(
-        [g.flatten() for g in grads]
-    ).detach()  # the zeros of torch 2.6 require a gradient
+    gradient = torch.cat([g.flatten() for g in grads])
+    return gradient.detach()  # the zeros of torch 2.6 require a gradient
 
 
 def pull_back(
     pairs: list[tuple[Tensor, Tensor]], parameters: tuple[nn.Parameter, ...]
 ) -> Tensor:
-    """Carry the cotangents of outputs, (output, cotangent), back to the parameters; one
-    vector.
+    """Carry pairs (output, cotangent) back to the parameters, as one vector.
+
+    A scalar product does it: `grad_outputs` of torch imports sympy in its first call,
+    which takes half a second, more than a small fit.
 
     By a scalar product: `grad_outputs` of torch imports sympy in its first call, half a
     second, more than a small fit.
     """
     with torch.enable_grad():
-        end = torch.stack(
-            [(output * cotangent).sum() for output, cotangent in pairs]
-        ).sum()
-        return differentiate(end, parameters)
+        products = [(output * cotangent).sum() for output, cotangent in pairs]
+        return differentiate(torch.stack(products).sum(), parameters)
 
 
 def join(parts: list[SiteUpdate]) -> SiteUpdate:
     """Concatenate the pieces of a batch."""
-    whole: SiteUpdate = (
-        parts[0] if len(parts) == 1 else map_tensors(lambda *t: torch.cat(t), *parts)
-    )
+    if len(parts) == 1:
+        return parts[0]
+
+    whole: SiteUpdate = map_tensors(lambda *t: torch.cat(t), *parts)
     return whole

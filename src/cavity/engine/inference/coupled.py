@@ -1,9 +1,9 @@
-"""Laplace's method for the softmax, which couples the classes: its q is not a product
-over classes. [docs/decisions/0016]
+"""Laplace's method for the softmax, which couples the classes. [docs/decisions/0016]
 
-The Hessian of log softmax at a row is the C×C matrix W = diag π − ππᵀ. A site is exp(−½
-fᵀW f + ν·f), and q is one Gaussian of all CM whitened values. The store keeps π instead
-of τ, because W follows from π; π = 0 is an empty site.
+Its q is not a product over classes. The Hessian of log softmax at a row is the C×C
+matrix W = diag π − ππᵀ. A site is exp(−½ fᵀW f + ν·f), and q is one Gaussian of all CM
+whitened values. The store keeps π instead of τ, because W follows from π; π = 0 is an
+empty site.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ class Eliminated(NamedTuple):
     rows: Tensor  # [B]
 
     def feed(self) -> tuple[Tensor, Tensor]:
-        r"""Return W' = W (I + RW)⁻¹ and ν' = (I + WR)⁻¹ ν of all copies: what the sums
-        take.
+        r"""Return what the sums take of all copies.
+
+        W' = W (I + RW)⁻¹        ν' = (I + WR)⁻¹ ν
         """
         W = solve(self.grown, self.W, left=False)
         nu = solve(self.grown.mT, self.nu)
@@ -51,8 +52,9 @@ class Eliminated(NamedTuple):
         return solve(self.grown, t + r * self.nu)
 
     def width(self, t_cov: Tensor, r: Tensor) -> Tensor:
-        r"""Return the covariance of f, (I + RW)⁻¹ R + (I + RW)⁻¹ S_t (I + WR)⁻¹, [B C
-        C].
+        r"""Return the covariance of f, [B C C].
+
+        (I + RW)⁻¹ R + (I + RW)⁻¹ S_t (I + WR)⁻¹
         """
         half = solve(self.grown, t_cov)
         return solve(self.grown, torch.diag_embed(r)) + solve(self.grown, half.mT).mT
@@ -83,14 +85,14 @@ def eliminate_residual(site: Site, r: Tensor, weight: Tensor) -> Eliminated:
 
 
 def sums(a: Tensor, fed: tuple[Tensor, Tensor]) -> Sums:
-    """Return P = Σ_n A W' Aᵀ and h = Σ_n A ν' as one block, [1 CM CM] and [1 CM], from
-    a [C M B].
+    """Return P = Σ_n A W' Aᵀ and h = Σ_n A ν' from a [C M B].
+
+    All classes form one block: [1 CM CM] and [1 CM].
     """
     W, nu = fed
     C, M, _ = a.shape
-    blocks = [
-        torch.bmm(a, (a[c] * W[:, c, :].mT[:, None]).mT) for c in range(C)
-    ]  # [D M M]: block (d, c)
+    # [D M M] for each c: block (d, c)
+    blocks = [torch.bmm(a, (a[c] * W[:, c, :].mT[:, None]).mT) for c in range(C)]
     P = torch.stack(blocks, 1)  # [D C M M]
     h = torch.bmm(a, nu.mT[..., None])[..., 0]
     return Sums(P.permute(0, 2, 1, 3).reshape(1, C * M, C * M), h.reshape(1, C * M))
@@ -114,7 +116,7 @@ def cov_of(q_lower: Tensor, a: Tensor) -> Tensor:
 class Coupled(Engine):
     """The engine for coupled classes.
 
-    The training loop, the state and the optimisers are those of every method.
+    The training loop, the state and the optimisers are shared by all methods.
     """
 
     sites_are_totals = False
@@ -125,8 +127,9 @@ class Coupled(Engine):
         return 1, C * M
 
     def collect(self, state: State, batch: Batch | Whole, reduce: Local) -> State:
-        """Return the state: a Newton step finds the mode from sums of other
-        hyper-parameters, too.
+        """Return the state unchanged.
+
+        A Newton step finds the mode from the sums of other hyper-parameters, too.
         """
         return state
 
@@ -144,9 +147,8 @@ class Coupled(Engine):
             usable = torch.ones_like(pi, dtype=torch.bool)
             added = self.sites.added(stored.site, site, usable, state.damping, full)
             P, h = sums(a, eliminate_residual(added, r, batch.weight).feed())
-            value = (
-                batch.weight * _log_site(f, batch.y, stored.site)
-            ).sum() + old.evidence(r)
+            log_sites = batch.weight * _log_site(f, batch.y, stored.site)
+            value = log_sites.sum() + old.evidence(r)
             counts = r.new_zeros(len(a))
             skipped = r.new_zeros((), dtype=torch.int64)
 
@@ -155,8 +157,9 @@ class Coupled(Engine):
         return Visit(totals, site, SiteUpdate(added, None if full else stored), pull)
 
     def exact_gradient(self, state: State, batch: Any) -> Tensor:
-        r"""∂/∂ξ [ log evidence at fixed (π, ν) + Σ_n c_n·f_n ],  c = −½ ω π∘(u − π·u),
-        u = diag S − 2Sπ.
+        r"""Return ∂/∂ξ [ log evidence at fixed (π, ν) + Σ_n c_n·f_n ], [P].
+
+            c = −½ ω π∘(u − π·u),    u = diag S − 2Sπ
 
         f_n(ξ) is the mode given the sites and S its covariance; c is ∂/∂f̂ of −½ log|I
         + KW(f̂)|.
@@ -167,20 +170,14 @@ class Coupled(Engine):
             fixed = eliminate_residual(site, r, batch.weight)
             q = posterior(sums(a, fixed.feed()))
             f = fixed.mode(mean_of(q, a), r)
-            value = (
-                q.log_normaliser.sum()
-                + (batch.weight * _log_site(f, batch.y, site)).sum()
-            )
+            log_sites = batch.weight * _log_site(f, batch.y, site)
+            value = q.log_normaliser.sum() + log_sites.sum()
             with torch.no_grad():
                 S = fixed.width(cov_of(q.lower, a), r)
                 pi = f.softmax(-1)
                 u = S.diagonal(dim1=-2, dim2=-1) - 2 * (S @ pi[..., None])[..., 0]
-                c = (
-                    -0.5
-                    * batch.weight[:, None]
-                    * pi
-                    * (u - (pi * u).sum(-1, keepdim=True))
-                )
+                centred = u - (pi * u).sum(-1, keepdim=True)
+                c = -0.5 * batch.weight[:, None] * pi * centred
 
             value = value + fixed.evidence(r) + (c * f).sum()
 

@@ -1,5 +1,7 @@
-"""One engine for every method: a step visits rows, moves sums, sites and
-hyper-parameters, or returns the state as it was.
+"""One engine for every method.
+
+A step visits rows and moves sums, sites and hyper-parameters. If it fails, it returns
+the old state.
 """
 
 from __future__ import annotations
@@ -37,16 +39,16 @@ from cavity.engine.kernels.prior import Prior
 from cavity.engine.likelihoods import Likelihood
 
 OF_FACTOR = "likelihood."  # begins the names of the factor's parameters
-LONGEST = (
-    # move of a hyper-parameter in one step, in its own units (logs, or spreads of a
-    # column)
-    12.0
-)
+# longest move of a hyper-parameter in one step, in its own units (logs, or spreads of a
+# column)
+LONGEST = 12.0
 
 
 def name_parameters(prior: Prior, factor: Likelihood) -> dict[str, nn.Parameter]:
-    """Return what is learnt, each parameter once: those of the prior by their path,
-    those of the factor as "likelihood.0", ...
+    """Return the learnt parameters by name, each once.
+
+    Parameters of the prior are named by their path, parameters of the factor
+    "likelihood.0", "likelihood.1", ...
     """
     own = {f"{OF_FACTOR}{i}": p for i, p in enumerate(factor.parameters)}
     return {name: p for name, p in prior.named_parameters() if p.requires_grad} | own
@@ -55,7 +57,7 @@ def name_parameters(prior: Prior, factor: Likelihood) -> dict[str, nn.Parameter]
 class Collected(NamedTuple):
     """What a step made of its rows."""
 
-    q: Posterior  # of the old sums, as the rows saw it
+    q: Posterior  # of the old sums, which the rows saw
     totals: Totals
     gradient: Tensor  # [P]
     sums: Sums  # the new ones
@@ -88,8 +90,9 @@ class Engine(Visits):
         return {name: slice(end - p.numel(), end) for (name, p), end in pairs}
 
     def freeze(self, state: State, rows: Data, learn: bool = False) -> Engine:
-        """Return the engine for sweeps at fixed hyper-parameters: rows that form a
-        single piece are projected only once.
+        """Return the engine for sweeps at fixed hyper-parameters.
+
+        Rows that form a single piece are projected only once.
 
         `learn`: `thaw` may follow, so autograd records the projection.
         """
@@ -113,10 +116,10 @@ class Engine(Visits):
         return replace(self, parameters={}, cached=cached)
 
     def thaw(self, frozen: Engine) -> Engine:
-        """Return this engine with the projection of the frozen one, for one step of
-        learning at the same hyper-parameters.
+        """Return this engine with the projection of the frozen one.
 
-        An exact gradient runs through a projection of its own.
+        It takes one step of learning at the same hyper-parameters. An exact gradient
+        runs through a projection of its own.
         """
         if self.exact:
             return self
@@ -125,10 +128,10 @@ class Engine(Visits):
 
     @torch.no_grad()
     def collect(self, state: State, batch: Batch | Whole, reduce: Local) -> State:
-        """Return the state with the sums of its sites: those of before a move of θ
-        belong to another projection.
+        """Return the state with sums computed anew from its sites.
 
-        Tied sites have no other sums.
+        After a move of θ, the old sums belong to another projection. Tied sites have no
+        other sums.
         """
         if self.sites.tied:
             return state
@@ -143,11 +146,15 @@ class Engine(Visits):
             r = self._residual(state, projection)
             parts.append(self._sum_sites(site, classes, projection.a, share, r))
 
-        P, h = (
-            torch.stack(part).sum(0) if len(part) > 1 else part[0]
-            for part in zip(*parts, strict=True)
-        )
-        return state._replace(sums=reduce.sum(Sums(P, h)))
+        if len(parts) == 1:
+            sums = parts[0]
+        else:
+            sums = Sums(
+                torch.stack([part.P for part in parts]).sum(0),
+                torch.stack([part.h for part in parts]).sum(0),
+            )
+
+        return state._replace(sums=reduce.sum(sums))
 
     def theta(self) -> Tensor:
         """Return the workspace's hyper-parameters as a vector."""
@@ -167,20 +174,18 @@ class Engine(Visits):
         factored: Factored | None = None,
         going: Tensor | None = None,
     ) -> tuple[State, Info]:
-        """Update the batch's sites once and, with an optimiser, take one step of the
-        hyper-parameters.
+        """Update the batch's sites once; with an optimiser, step the hyper-parameters.
 
         The new q is factorised. If that fails the old state is returned, and
         `info.failed` says so.
 
         `full`: the batch is the whole table, so the sums are rebuilt instead of
-        averaged. `factored`: what the step before said of the state; q is not
-        factorised twice. `going` [] bool: False lets nothing move, as if the step
+        averaged. `factored`: the factor of q that the step before returned, so that q
+        is not factorised twice. `going` [] bool: if False nothing moves, as if the step
         failed.
         """
         self.load(state.theta)
-        known = factored is not None and factored.of is state.sums.P
-        if factored is not None and known:
+        if factored is not None and factored.of is state.sums.P:
             factor = factored.factor
         else:
             factor = self.sites.factorise(state.sums)
@@ -195,11 +200,11 @@ class Engine(Visits):
         for piece in batch.split(self.chunk):
             if found is not None and pulls:
                 slope = slope + found.pull()
+
             found = self.visit_rows(state, q, piece, pulls, full)
             if self.sites.tied:
-                updates = [found.update]
-            else:
-                updates = [*updates, found.update]
+                updates.clear()
+            updates.append(found.update)
 
             if totals is None:
                 totals = found.totals
@@ -210,8 +215,8 @@ class Engine(Visits):
         totals = _sum(totals, reduce)
         decay = self.sites.decay(state.damping, totals.weight, totals.counts, full)
         sums = self.sites.collect(state.sums, Sums(totals.P, totals.h), decay)
-        # the factor of the new q and the gradient of the last piece do not need each
-        # other
+
+        # independent: the factor of the new q, and the gradient of the last piece
         get_new = start_on_second_stream(
             lambda: self.sites.factorise(sums), self.total.device
         )
@@ -235,9 +240,8 @@ class Engine(Visits):
 
         update = join(updates)
         sites = self.sites.write(state.sites, batch, update, decay, clock, full)
-        return self._choose(
-            state, moved._replace(sites=sites, clock=clock), info, factor, batch, update
-        )
+        moved = moved._replace(sites=sites, clock=clock)
+        return self._choose(state, moved, info, factor, batch, update)
 
     def _move(
         self,
@@ -247,9 +251,7 @@ class Engine(Visits):
         full: bool,
         going: Tensor | None,
     ) -> tuple[State, Info]:
-        """Return the state with new sums and hyper-parameters, and what there is to say
-        of the step.
-        """
+        """Return the state with new sums and hyper-parameters, and the step's info."""
         q, totals, gradient, sums, factor = made
         scale = self.total / totals.weight
         evidence = self.sites.evidence(state.sums, q) + scale * totals.value
@@ -296,15 +298,15 @@ class Engine(Visits):
         batch: Any,
         update: SiteUpdate,
     ) -> tuple[State, Info]:
-        """Return the new state; on a GPU, which reads no flag, the old one if the step
-        failed.
+        """Return the new state, or the old one if the step failed on a GPU.
+
+        A GPU reads no flag, so it chooses between tensors.
         """
         if is_readable(info.failed):
             return new, info
 
-        if (
-            update.stored is not None and update.stored.rows is not None
-        ):  # the step wrote them in place
+        # the step wrote the rows of own sites in place
+        if update.stored is not None and update.stored.rows is not None:
             for table, kept in zip(new.sites, update.stored.rows, strict=True):
                 table[batch.index] = choose(info.failed, kept, table[batch.index])
 

@@ -1,8 +1,8 @@
-"""Where sites sit: on t = a·w, on f itself with the residual eliminated (GFITC), or at
-the mode of f (Laplace). [METHOD 4]
+"""Where sites sit: on t, on f (GFITC), or at the mode of f (Laplace). [METHOD 4]
 
-A placement wraps the projection. It gives the marginals that the sites see, what the
-sites add to the sums and to the evidence, and the cotangents of a and r.
+Sites on t = a·w leave the residual to the factor; sites on f eliminate it. A placement
+wraps the projection. It gives the marginals that the sites see, what the sites add to
+the sums and to the evidence, and the cotangents of a and r.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ class Cotangents(NamedTuple):
 class OnT:
     """Sites on t; the factor integrates the residual.
 
+    `stored` are the totals of the stored sites, or None if the placement does not
+    eliminate the residual.
+
     `stored` are the totals of the stored sites, None unless it is eliminated.
     """
 
@@ -37,8 +40,9 @@ class OnT:
     def site_marginals(
         self, t: Normal, r: Tensor, stored: SiteTotals | None
     ) -> tuple[Normal, Tensor]:
-        """Return the marginals under q that the sites see, and the variance of f that
-        these lack, each [C B].
+        """Return the marginals that the sites see, and the variance they lack, [C B].
+
+        The marginals are under q; adding the variance gives f.
         """
         return t, r
 
@@ -55,14 +59,15 @@ class OnT:
     def cotangents(
         self, moved: Cotangents, t: Normal, r: Tensor, stored: SiteTotals | None
     ) -> Cotangents:
-        """Return the cotangents of a and r; `moved` are those of the factors' moments."""
+        """Return the cotangents of a and r; `moved` come from the factors' moments."""
         return moved
 
     def mode_correction(
         self, factor: Likelihood, y: Tensor, t: Normal, r: Tensor, view: BatchView
     ) -> Tensor:
-        """Return a term whose gradient accounts for a cavity that moves with the mode,
-        []; zero for true cavities.
+        """Return a term for a cavity that moves with the mode, [].
+
+        Only its gradient counts. It is zero for true cavities.
         """
         return torch.zeros((), dtype=torch.float64, device=r.device)
 
@@ -93,12 +98,10 @@ class OnF(OnT):
     ) -> tuple[Normal, Tensor]:
         assert stored is not None
         grown = self._grown(stored, r)
-        mean, var = self._completed(t, self.feed(stored, r))
-        f = Normal(
-            (mean + r * stored.nu / stored.copies) / grown,
-            r / grown + var / grown.square(),
-        )
-        return f, torch.zeros_like(r)
+        q = self._completed(t, self.feed(stored, r))
+        mean = (q.mean + r * stored.nu / stored.copies) / grown
+        var = r / grown + q.var / grown.square()
+        return Normal(mean, var), torch.zeros_like(r)
 
     def _grown(self, sites: SiteTotals, r: Tensor) -> Tensor:
         return 1 + r * sites.tau / sites.copies
@@ -121,11 +124,9 @@ class OnF(OnT):
     ) -> Tensor:
         assert stored is not None
         grown = self._grown(stored, r)
-        parts = (
-            stored.nu.square() * r / (stored.copies * grown)
-            - stored.copies * grown.log()
-        )
-        return evidence + 0.5 * parts.sum()
+        square = stored.nu.square() * r / (stored.copies * grown)
+        log_det = stored.copies * grown.log()
+        return evidence + 0.5 * (square - log_det).sum()
 
     def cotangents(
         self, moved: Cotangents, t: Normal, r: Tensor, stored: SiteTotals | None
@@ -133,14 +134,12 @@ class OnF(OnT):
         assert stored is not None
         tau, nu, copies = self.feed(stored, r)
         pull = nu - tau * t.mean
-        return Cotangents(
-            pull, -tau, 0.5 * ((pull.square() + tau.square() * t.var) / copies - tau)
-        )
+        square = (pull.square() + tau.square() * t.var) / copies
+        return Cotangents(pull, -tau, 0.5 * (square - tau))
 
 
 class AtMode(OnF):
-    r"""Laplace: sites on f, and a cavity that is a point, the mode f̂ = E f.
-    [METHOD 4, docs/decisions/0016]
+    r"""Laplace: a cavity is the mode f̂ = E f. [METHOD 4, docs/decisions/0016]
 
     A Gaussian of zero variance has log Z = log p(y | f̂). EP's update then becomes
     Newton's, τ = −d₂, ν = d₁ + τ f̂, and its log s̃ becomes log p(y | f̂) + ½ τ f̂² − ν
@@ -160,32 +159,30 @@ class AtMode(OnF):
     def complete(
         self, evidence: Tensor, stored: SiteTotals | None, r: Tensor
     ) -> Tensor:
-        return super().complete(
-            evidence, None if stored is None else _at_least_one_row(stored), r
-        )
+        assert stored is not None
+        return super().complete(evidence, _at_least_one_row(stored), r)
 
     def mode_correction(
         self, factor: Likelihood, y: Tensor, t: Normal, r: Tensor, view: BatchView
     ) -> Tensor:
-        r"""Σ ½ S d₃ f̂ at fixed S and d₃: its gradient is that of −½ log|I + KW(f̂)|
-        through the mode.
+        r"""Return Σ ½ S d₃ f̂ at fixed S and d₃.
+
+        Its gradient is the part of the gradient of −½ log|I + KW(f̂)| that goes through
+        the mode.
         """
         width = gather(self._f(t, r, view.totals).var[None], view.classes)[0]
         third = factor.third(view.t.mean.detach(), y)
-        return (
-            times(view.share.copies, 0.5 * width * third).detach() * view.t.mean
-        ).sum()
+        pull = times(view.share.copies, 0.5 * width * third).detach()
+        return (pull * view.t.mean).sum()
 
     def _f(self, t: Normal, r: Tensor, stored: SiteTotals | None) -> Normal:
-        return super().site_marginals(
-            t, r, None if stored is None else _at_least_one_row(stored)
-        )[0]
+        assert stored is not None
+        f, _ = super().site_marginals(t, r, _at_least_one_row(stored))
+        return f
 
 
 def _at_least_one_row(sites: SiteTotals) -> SiteTotals:
-    """Return the totals with `copies` of at least one: the number of values f that they
-    belong to.
-    """
+    """Return the totals with `copies` of at least 1, the number of their values f."""
     copies = sites.copies
     if isinstance(copies, float):
         return sites

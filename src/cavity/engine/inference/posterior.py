@@ -36,11 +36,11 @@ class Posterior(NamedTuple):
     q_log_normaliser: Tensor | None = None
 
     def part(self, classes: int) -> Posterior:
-        mean, lower, g = (x[:classes] for x in self[:3])
+        """Return the Gaussians of the first classes."""
         return Posterior(
-            mean,
-            lower,
-            g,
+            self.mean[:classes],
+            self.lower[:classes],
+            self.log_normaliser[:classes],
             self.failed,
             Solver(self.by.matrix[:classes], self.by.inverted),
         )
@@ -59,8 +59,9 @@ class Marginals(NamedTuple):
 
 
 def posterior(sums: Sums, factor: Factor | None = None) -> Posterior:
-    """Return the Gaussian with these natural parameters; `factor` is that of Λ, if it
-    is known.
+    """Return the Gaussian with these natural parameters.
+
+    `factor`: the Cholesky factor of Λ, if it is known.
     """
     if factor is None:
         lower, failed = cholesky(sums.P, 1.0)

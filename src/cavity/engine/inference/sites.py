@@ -1,5 +1,4 @@
-"""The site update that all methods share, and two ways to store sites: own and tied.
-[METHOD 4]
+"""The site update that all methods share, and two stores: own and tied. [METHOD 4]
 
 Own sites keep (τ, ν) of every row, O(NC); a row's cavity removes what the sums hold of
 it. Tied sites (SEP) keep only the sums, O(CM²); every row sees the same cavity. Both
@@ -42,8 +41,10 @@ class Cavity(NamedTuple):
 
 
 class Share(NamedTuple):
-    """How a weighted row enters: the share p of its sites' total is removed, φ^e is
-    matched, the result counts `copies` times.
+    """How a weighted row enters.
+
+    A cavity removes the share p of its sites' total, moments match φ^e, and the result
+    counts `copies` times.
     """
 
     p: Tensor | float  # [B 1]; a float if no row has a weight
@@ -78,8 +79,7 @@ def remove(t: Normal, site: Site, share: Share) -> Cavity:
 
 
 def refresh(cavity: Normal, moments: Moments, share: Share) -> Site:
-    r"""Return the site that gives q the tilted moments, as the row's total.
-    [METHOD 4]
+    r"""Return the row's total site that gives q the tilted moments. [METHOD 4]
 
     d₂ = 2 ∂/∂v − d₁²      τ = −d₂ / (1 + v\ d₂)      ν = (d₁ − m\ d₂) / (1 + v\ d₂)
     """
@@ -90,8 +90,9 @@ def refresh(cavity: Normal, moments: Moments, share: Share) -> Site:
 
 
 def refresh_average(t: Normal, moments: Moments, share: Share) -> Site:
-    r"""Return the site of a natural-gradient step on E_q log φ; nothing is removed.
-    [METHOD 4, VI]
+    r"""Return the site of a natural-gradient step on E_q log φ. [METHOD 4, VI]
+
+    Nothing is removed from q.
 
     τ = −2 ∂E/∂v      ν = ∂E/∂m + τ m
     """
@@ -124,17 +125,17 @@ def log_site_integral(cavity: Normal, site: Site) -> Tensor:
     """Return log ∫ of every site, [B S]."""
     tau, nu = site
     grown = 1 + tau * cavity.var
-    square = nu * (nu * cavity.var + 2 * cavity.mean) - tau * (
-        cavity.mean * cavity.mean
-    )
+    linear = nu * (nu * cavity.var + 2 * cavity.mean)
+    square = linear - tau * (cavity.mean * cavity.mean)
     return 0.5 * (square / grown - grown.log())
 
 
 def site_cotangents(
     moments: Moments, t: Normal, cavity: Cavity, site: Site, share: Share
 ) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Return the coefficients of μ and Σa in the cotangent of a, and that of r, at
-    fixed cavities, each [B S].        [METHOD 6]
+    r"""Return the cotangents of a and r at fixed cavities, each [B S]. [METHOD 6]
+
+    The cotangent of a has a coefficient of μ and one of Σa:
 
     ∂m        (∂m p(τm − ν) + 2 ∂v) / keep        ∂r
     """
@@ -144,17 +145,16 @@ def site_cotangents(
 
 
 class StoredSites(NamedTuple):
-    """What the sums hold of a batch's sites, and the rows of the store before they are
-    written.
-    """
+    """What the sums hold of a batch's sites, and their rows before they are written."""
 
     site: Site
     rows: Sites | None  # None for tied sites
 
 
 class SiteUpdate(NamedTuple):
-    """What visiting a batch adds to the sums, and what they held of its sites before; a
-    full sweep needs only the first.
+    """What a batch adds to the sums, and what they held of its sites before.
+
+    A full sweep needs only the first.
     """
 
     added: Site  # [B S]
@@ -165,8 +165,7 @@ class SiteStore(ABC):
     """How sites are kept between visits.
 
     The engine asks a store for the Gaussian that a batch sees and for the batch's own
-    sites, and hands new sites back. The defaults are those of stores that keep only the
-    sums.
+    sites, and hands new sites back. The defaults suit stores that keep only the sums.
     """
 
     tied: ClassVar[bool] = True  # whether rows have no sites of their own
@@ -177,8 +176,9 @@ class SiteStore(ABC):
         return cholesky(sums.P, 1.0)
 
     def gaussian(self, sums: Sums, factor: Factor | None = None) -> Posterior:
-        """Return the Gaussian that a batch sees before its own sites are removed;
-        `factor` is that of `factorise`, if known.
+        """Return the Gaussian that a batch sees before its own sites are removed.
+
+        `factor`: what `factorise` returned, if it is known.
         """
         return posterior(sums, factor)
 
@@ -201,8 +201,9 @@ class SiteStore(ABC):
     def decay(
         self, damping: Tensor, weight: Tensor, counts: Tensor, full: bool
     ) -> Tensor:
-        """Return the share of the old sums to keep, [C] or []; `weight` and `counts`
-        [C] are the batch's.
+        """Return the share of the old sums to keep, [C] or [].
+
+        `weight` and `counts` [C] belong to the batch.
         """
 
     @abstractmethod
@@ -240,8 +241,7 @@ class Own(SiteStore):
     weighted: bool = False
     fractional: bool  # some weight is below 1
     tempers: bool  # the factor takes exponents
-    # sites sit on f, where a row of weight below 1 is placed as a whole row is
-    on_f: bool
+    on_f: bool  # sites sit on f, where a row of weight below 1 is placed as a whole row
 
     def stored(self, state: State, batch: Batch, like: Tensor) -> StoredSites:
         rows = Sites(*(x.index_select(0, batch.index) for x in state.sites))
@@ -249,22 +249,21 @@ class Own(SiteStore):
         return StoredSites(Site(rows.tau * decay, rows.nu * decay), rows)
 
     def share(self, weight: Tensor, removal: float) -> Share:
-        """A row of weight ω counts as ω rows: one of them is removed, or all of it if ω
-        < 1.  [METHOD 4, Weights]
+        """Return how rows enter: weight ω counts as ω rows. [METHOD 4, Weights]
 
-        ω < 1 matches φ^ω. A factor without powers is matched whole, and its site counts
-        ω times.
+        A cavity removes one of them, or all of it if ω < 1. ω < 1 matches φ^ω. A factor
+        without powers is matched whole, and its site counts ω times.
         """
         if not self.weighted and removal == 1.0:
             return Share(1.0, None, 1.0)
         if self.on_f:
             return Share(weight.reciprocal()[:, None], None, weight[:, None])
-        if not self.tempers:
-            return Share(
-                weight.reciprocal().clamp(max=1.0)[:, None], None, weight[:, None]
-            )
 
-        p = removal * weight.reciprocal().clamp(max=1.0)
+        one_row = weight.reciprocal().clamp(max=1.0)
+        if not self.tempers:
+            return Share(one_row[:, None], None, weight[:, None])
+
+        p = removal * one_row
         exponent = None
         if self.fractional or removal != 1.0:
             exponent = weight.clamp(max=1.0) * removal
@@ -274,13 +273,13 @@ class Own(SiteStore):
         self, stored: Site, site: Site, usable: Tensor, damping: Tensor, full: bool
     ) -> Site:
         rho = damping * usable
-        if full:
-            return Site(
-                stored.tau + rho * (site.tau - stored.tau),
-                stored.nu + rho * (site.nu - stored.nu),
-            )
+        if not full:
+            return Site(rho * site.tau, rho * site.nu)
 
-        return Site(rho * site.tau, rho * site.nu)
+        return Site(
+            stored.tau + rho * (site.tau - stored.tau),
+            stored.nu + rho * (site.nu - stored.nu),
+        )
 
     def decay(
         self, damping: Tensor, weight: Tensor, counts: Tensor, full: bool
@@ -311,13 +310,13 @@ class Own(SiteStore):
             )
 
         assert update.stored is not None
-        kept = (
-            decay * old + new
-            for old, new in zip(update.stored.site, update.added, strict=True)
+        old = update.stored.site
+        rows = Sites(
+            decay * old.tau + update.added.tau,
+            decay * old.nu + update.added.nu,
+            clock.expand_as(batch.index),
         )
-        for table, values in zip(
-            sites, (*kept, clock.expand_as(batch.index)), strict=True
-        ):
+        for table, values in zip(sites, rows, strict=True):
             table.index_copy_(0, batch.index, values.to(table.dtype))
 
         return sites
@@ -325,8 +324,7 @@ class Own(SiteStore):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Tied(SiteStore):
-    """Only the sums are kept; every factor of class c holds the share 1/n_c of them
-    (SEP).
+    """Only the sums are kept; each factor of class c holds 1/n_c of them (SEP).
 
     Weights add: a row of weight ω contributes ω times. A cavity removes one unit: one
     row, or the heaviest row if all rows weigh less than 1. So it never removes more
@@ -337,18 +335,17 @@ class Tied(SiteStore):
     weighted: bool = False
     unit: float
     tempers: bool = True  # the factor takes exponents
-    grows: bool = (
-        # every batch brings new rows, already in the counts: the old sums do not decay
-        False
-    )
+    # every batch brings new rows, already in the counts: the old sums do not decay
+    grows: bool = False
 
     def factorise(self, sums: Sums) -> Factor:
         left = 1 - self.unit / self.counts
         return cholesky(torch.cat([left[:, None, None] * sums.P, sums.P]), 1.0)
 
     def gaussian(self, sums: Sums, factor: Factor | None = None) -> Posterior:
-        """Return the cavity together with the log-normaliser of q itself; both are
-        factorised in one batch.
+        """Return the cavity together with the log-normaliser of q itself.
+
+        Both are factorised in one batch.
         """
         C = len(sums.h)
         left = 1 - self.unit / self.counts
@@ -372,8 +369,9 @@ class Tied(SiteStore):
         return (1 - damping * counts / self.counts).clamp_min(0)
 
     def evidence(self, sums: Sums, q: Posterior) -> Tensor:
-        r"""Σ_c [ g_c + n_c (g\_c − g_c) ],  n_c in units of what a cavity removes.
-        [METHOD 5]
+        r"""Return Σ_c [ g_c + n_c (g\_c − g_c) ]. [METHOD 5]
+
+        n_c is in units of what a cavity removes.
         """
         g = q.q_log_normaliser
         assert g is not None

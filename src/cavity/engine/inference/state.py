@@ -88,11 +88,9 @@ class Info(NamedTuple):
     objective: Tensor
     evidence: Tensor  # [], log Z_q alone
     skipped: Tensor  # [], site updates skipped because the cavity was not positive
-    # [] bool, what was made cannot be factorised or is not finite: here is the old
-    # state
+    # [] bool, the new state cannot be factorised or is not finite: the old one returns
     failed: Tensor
-    # [] bool, the old state cannot be factorised itself, so that the objective means
-    # nothing
+    # [] bool, the old state cannot be factorised itself: the objective is meaningless
     broken: Tensor
     factored: Factored  # of the returned state
     slope: Tensor | None  # [P], gradient of the objective, with an optimiser
@@ -123,9 +121,8 @@ def empty_sites(
 ) -> Sites:
     """Return sites that are all zero, so that q is the prior."""
     zeros = torch.zeros(rows, sites, dtype=dtype, device=device)
-    return Sites(
-        zeros, zeros.clone(), torch.zeros(rows, dtype=torch.float64, device=device)
-    )
+    clock = torch.zeros(rows, dtype=torch.float64, device=device)
+    return Sites(zeros, zeros.clone(), clock)
 
 
 def copy_state(state: State) -> State:
@@ -137,8 +134,9 @@ def copy_state(state: State) -> State:
 
 
 def map_tensors(function: Callable[..., Tensor], nest: Any, *others: Any) -> Any:
-    """Return the same nest of tuples with the function applied to its tensors, and to
-    those of other nests at their places.
+    """Return the nest of tuples with the function applied to its tensors.
+
+    The function also receives the tensors of the other nests at the same place.
     """
     if nest is None:
         return None
@@ -153,8 +151,9 @@ def map_tensors(function: Callable[..., Tensor], nest: Any, *others: Any) -> Any
 
 
 def is_readable(flag: Tensor) -> bool:
-    """Return whether Python may read a flag: on a GPU it would wait, and a recorded
-    step cannot branch.
+    """Return whether Python may read a flag.
+
+    On a GPU reading would wait, and a recorded step cannot branch.
     """
     return not flag.is_cuda
 
@@ -162,8 +161,9 @@ def is_readable(flag: Tensor) -> bool:
 def start_on_second_stream(
     work: Callable[[], T], device: torch.device
 ) -> Callable[[], T]:
-    """Start work on a second stream of a GPU, and return what waits for its result; on
-    the CPU, work at once.
+    """Start work on a side stream of a GPU; return a function that waits for it.
+
+    On the CPU, run eagerly.
     """
     if device.type != "cuda":
         done = work()
@@ -187,8 +187,9 @@ def _second_stream(device: torch.device) -> Any:
 
 
 def choose(failed: Tensor, old: Any, new: Any) -> Any:
-    """Return the old nest of tensors if the step failed, else the new one, without
-    reading the flag.
+    """Return the old nest of tensors if the step failed, else the new one.
+
+    The flag is not read.
     """
     return map_tensors(
         lambda a, b: b if a is b else torch.where(failed, a, b), old, new

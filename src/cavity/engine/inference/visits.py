@@ -1,5 +1,4 @@
-"""What a step finds on rows: project, form cavities, ask the factor, and collect sites
-and cotangents.
+"""Visit rows: project, form cavities, ask the factor, collect sites and cotangents.
 
 The methods differ in the factor, in how much of a site a cavity removes, in how sites
 are stored and where they sit; nothing here knows their names. Data flow: X → (a, r) →
@@ -59,9 +58,8 @@ class Visit(NamedTuple):
     totals: Totals
     site: Site  # [B S], the new sites
     update: SiteUpdate
-    pull: Callable[
-        [], Tensor
-    ]  # computes what the rows of a visit that learns add to the gradient, [P]
+    # computes what the rows of a visit that learns add to the gradient, [P]
+    pull: Callable[[], Tensor]
 
 
 class Seen(NamedTuple):
@@ -75,9 +73,7 @@ class Seen(NamedTuple):
 
 
 class CachedProjection(NamedTuple):
-    """What depends only on hyper-parameters that do not change, for a table that is a
-    single piece.
-    """
+    """The projection of a table that is a single piece, at fixed hyper-parameters."""
 
     # the very tensor of the state: any other tensor needs a new projection
     jitter: Tensor
@@ -94,22 +90,19 @@ class Visits:
     sites_are_totals: ClassVar[bool] = True
 
     prior: Prior  # a workspace: each step loads its parameters from the state
-    parameters: dict[
-        str, nn.Parameter
-    ]  # the learnt ones by name, in the order of θ: see `name_parameters`
+    # the learnt ones by name, in the order of θ: see `name_parameters`
+    parameters: dict[str, nn.Parameter]
     factor: Likelihood
     sites: SiteStore
-    removal: float = (
-        # share of one copy's site that a cavity removes: 1 EP, p power EP, 0
-        # variational
-        1.0
-    )
+    # share of one copy's site that a cavity removes: 1 EP, p power EP, 0 variational
+    removal: float = 1.0
     placement: Placement = field(default_factory=OnT)
     cached: CachedProjection | None = None
 
     def load(self, theta: Tensor, copy: bool = False) -> None:
-        """Put the state's hyper-parameters into the workspace, as views of θ or as
-        copies. Nothing else writes there.
+        """Put the state's hyper-parameters into the workspace, as views of θ or copies.
+
+        Nothing else writes there.
         """
         if self.parameters:
             vector_to_parameters(theta, self.parameters.values())
@@ -142,8 +135,9 @@ class Visits:
     def visit_rows(
         self, state: State, q: Posterior, batch: Batch, learn: bool, full: bool
     ) -> Visit:
-        """Return what these rows add to the sums, the objective and, with `learn`, the
-        gradient; and their new sites.
+        """Return the rows' new sites, and what they add to sums and objective.
+
+        `learn`: also prepare the gradient.
         """
         with torch.set_grad_enabled(learn):
             projection = self.project(state, batch)
@@ -156,16 +150,16 @@ class Visits:
             share = view.share
             cavity = remove(view.t, stored, share)
             moments = self._moments(view, cavity, batch.y)
-            update = refresh_average if self.removal == 0 else refresh
-            site = update(cavity.t, moments, share)
+            find_site = refresh_average if self.removal == 0 else refresh
+            site = find_site(cavity.t, moments, share)
             added = self.sites.added(stored, site, cavity.usable, state.damping, full)
             sums = self._sum_sites(added, view.classes, a, share, r)
-            # a running average holds only a share of a row's sites: its objective is
-            # that of the sites just found
+
+            # a running average holds only a share of a row's sites: it is judged by
+            # the sites just found
+            judged = site
             if full or self.sites.tied:
                 judged = stored
-            else:
-                judged = site
 
             value = log_site_normaliser(moments, cavity.t, judged, share).sum()
             counts = self._counts(view.classes, batch.weight, a.shape[0])
@@ -177,9 +171,8 @@ class Visits:
         )
         seen = Seen(projection, q, m, r, view)
         pull = partial(self._gradient, seen, cavity, moments)
-        return Visit(
-            totals, site, SiteUpdate(added, None if full else view.stored), pull
-        )
+        update = SiteUpdate(added, None if full else view.stored)
+        return Visit(totals, site, update, pull)
 
     def _view(self, state: State, m: Marginals, r: Tensor, batch: Batch) -> BatchView:
         """Read the marginals and the stored sites at each site of the batch."""
@@ -210,10 +203,9 @@ class Visits:
             return moments
 
         slopes = moments.dm, moments.dv, moments.dr - moments.dv
-        moved = torch.stack(
-            [s * (x - at) for s, x, at in zip(slopes, f, fixed, strict=True)]
-        )
-        return moments._replace(value=moments.value + moved.sum((0, 2)))
+        terms = [s * (x - at) for s, x, at in zip(slopes, f, fixed, strict=True)]
+        moved = torch.stack(terms).sum((0, 2))
+        return moments._replace(value=moments.value + moved)
 
     def _sum_sites(
         self, site: Site, classes: Tensor, a: Tensor, share: Share, r: Tensor
@@ -222,21 +214,18 @@ class Visits:
         fed = self.placement.feed(site_totals(site, classes, a, share), r)
         tau = fed.tau.to(a.dtype)[:, None]
         nu = fed.nu.to(a.dtype)[..., None]
-        return Sums(
-            times_transpose(a * tau, a).double(), torch.bmm(a, nu)[..., 0].double()
-        )
+        P = times_transpose(a * tau, a)
+        h = torch.bmm(a, nu)[..., 0]
+        return Sums(P.double(), h.double())
 
     def _counts(self, classes: Tensor, weight: Tensor, C: int) -> Tensor:
-        """Return the weighted number of sites on each class [C]; only tied sites need
-        it.
-        """
+        """Return the weighted number of sites per class [C]; zeros for own sites."""
         counts = torch.zeros(C, dtype=weight.dtype, device=weight.device)
         if not self.sites.tied:
             return counts
 
-        return counts.scatter_add(
-            0, classes.flatten(), weight[:, None].expand_as(classes).flatten()
-        )
+        each = weight[:, None].expand_as(classes)
+        return counts.scatter_add(0, classes.flatten(), each.flatten())
 
     @torch.no_grad()
     def _gradient(self, seen: Seen, cavity: Cavity, moments: Moments) -> Tensor:
@@ -269,39 +258,36 @@ class Visits:
         return gradient
 
     def exact_gradient(self, state: State, batch: Any) -> Tensor:
-        """Return the gradient of log Z_q at fixed (τ, ν), through a, r, P, h and the
-        cavities; the whole table at once.
+        """Return the gradient of log Z_q at fixed (τ, ν), for the whole table at once.
+
+        It goes through a, r, P, h and the cavities.
         """
         with torch.enable_grad():
             value, own, share = self.evaluate_fixed_sites(state, batch)
-        return self._with_own(
-            differentiate(value, tuple(self.parameters.values())), own, share
-        )
+
+        gradient = differentiate(value, tuple(self.parameters.values()))
+        return self._with_own(gradient, own, share)
 
     def evaluate_fixed_sites(
         self, state: State, batch: Batch
     ) -> tuple[Tensor, Tensor | None, Share]:
-        """Return log Z_q at the stored sites, the derivatives that autograd does not
-        carry, and how rows enter.
+        """Return log Z_q at the stored sites.
+
+        With it come the derivatives that autograd does not carry, and how rows enter.
         """
         projection = self.project(state, batch)
         a = projection.a
         r = projection.r.double()
         share = self.sites.share(batch.weight, self.removal)
         stored = Site(*(x[batch.index].double() for x in state.sites[:2]))
-        q = self.sites.gaussian(
-            self._sum_sites(stored, self.factor.sites(batch.y), a, share, r)
-        )
+        classes = self.factor.sites(batch.y)
+        q = self.sites.gaussian(self._sum_sites(stored, classes, a, share, r))
         m = marginals(q, a)
         view = self._view(state, m, r, batch)
         cavity = remove(view.t, view.stored.site, share)
         moments = self._moments(view, cavity, batch.y)
-        value = (
-            q.log_normaliser.sum()
-            + log_site_normaliser(moments, cavity.t, view.stored.site, share).sum()
-        )
+        log_sites = log_site_normaliser(moments, cavity.t, view.stored.site, share)
+        value = q.log_normaliser.sum() + log_sites.sum()
         value = self.placement.complete(value, view.totals, r)
-        value = value + self.placement.mode_correction(
-            self.factor, batch.y, m.t, r, view
-        )
-        return value, moments.own, share
+        correction = self.placement.mode_correction(self.factor, batch.y, m.t, r, view)
+        return value + correction, moments.own, share

@@ -36,7 +36,7 @@ class Callback:
     """Base class of callbacks. Override the methods that you need.
 
     The methods are called on every rank of a distributed run. A callback may read
-    everything of the run that it is given.
+    everything in the run.
 
     Examples
     --------
@@ -76,8 +76,9 @@ class Callback:
 
 
 def check_row(row: dict[str, Any], callback: Callback) -> None:
-    """Convert what a callback added to plain numbers and text, which model files and
-    checkpoints can hold.
+    """Convert what a callback added to plain numbers and text.
+
+    Model files and checkpoints hold nothing else.
     """
     for name, value in row.items():
         if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
@@ -87,14 +88,15 @@ def check_row(row: dict[str, Any], callback: Callback) -> None:
         ):
             raise BadInput(
                 f"{type(callback).__name__} added {name!r}: {value!r:.60} to a row of "
-                f"the history, which holds only numbers and "
-                "text by name: add one of these, or keep the value in the callback."
+                "the history, which holds only numbers and text by name: add one of "
+                "these, or keep the value in the callback."
             )
 
 
 class EarlyStopping(Callback):
-    """Stop after `patience` epochs in which a validation loss has not fallen by
-    `least`, and return to the best state.
+    """Stop when a validation loss no longer falls, and return to the best state.
+
+    Training stops after `patience` epochs in which the loss has not fallen by `least`.
     """
 
     def __init__(
@@ -112,22 +114,18 @@ class EarlyStopping(Callback):
         self.state: State | None = None  # with that loss
 
     def epoch(self, run: Running, row: dict[str, Any]) -> bool:
-        """Add the loss to the row as `validation_nll`, and return whether patience has
-        run out.
-        """
+        """Add the loss to the row as `validation_nll`; return whether to stop."""
         row["validation_nll"] = nll = self.judge(run.engine, run.state)
+        self.since += 1
         if nll < self.best - self.least:
             self.since = 0
-        else:
-            self.since = self.since + 1
 
         if nll < self.best:
             self.best = nll
             self.state = copy_state(run.state)
+
         return self.since >= self.patience
 
     def end(self, run: Running) -> None:
-        if self.state is None:
-            run.state = run.state
-        else:
+        if self.state is not None:
             run.state = self.state

@@ -1,6 +1,4 @@
-"""Save a run to disk and restore it: the state, the position in the data and the
-history.
-"""
+"""Save and restore a run: the state, the position in the data and the history."""
 
 from __future__ import annotations
 
@@ -23,12 +21,13 @@ from cavity.engine.training.loop import Run
 from cavity.errors import BadFile, CavityError
 
 KIND = "checkpoint"
-BEST = "best."  # begins the names of the tensors of early stopping's best state
+BEST = "best."  # prefix of the tensors of early stopping's best state
 
 
 class Checkpoint(Callback):
-    """Writes the run every `every` seconds and at the end of training; a write that
-    fails warns, and is tried again later.
+    """Write the run every `every` seconds and at the end of training.
+
+    A write that fails warns, and is tried again later.
     """
 
     def __init__(self, path: Path, every: float, facts: dict[str, Any]) -> None:
@@ -57,10 +56,9 @@ class Checkpoint(Callback):
         its own. The last one stays as well: a kill may fall between two ranks' renames.
         """
         several = run.reduce.world > 1
+        fresh = self.path
         if several:
             fresh = _add_ending(self.path, ".next")
-        else:
-            fresh = self.path
 
         self.problem = _try(lambda: save(run, fresh, self.facts))
         if several:
@@ -70,7 +68,7 @@ class Checkpoint(Callback):
             elif self.problem is None:
                 self.problem = (
                     f"{self.path} was not written, because another rank could not "
-                    f"write its own."
+                    "write its own."
                 )
 
             if self.problem:
@@ -101,8 +99,9 @@ def _try(work: Callable[[], Any]) -> str | None:
 
 
 def save(run: Running, path: Path, facts: dict[str, Any]) -> None:
-    """Write the run to a file; `facts` say which data and which arguments it belongs
-    to.
+    """Write the run to a file.
+
+    `facts`: the data and the arguments that it belongs to.
     """
     guard = run.guard
     meta = {
@@ -141,27 +140,21 @@ def _add_ending(path: Path, ending: str) -> Path:
 
 
 def find_newest_checkpoint(path: Path, reduce: Local) -> Path | None:
-    """Return the file of the latest moment for which every rank has one; None if there
-    is none.
-    """
+    """Return the file of the latest moment that every rank has saved, or None."""
     mine = {_moment(p): p for p in (_previous(path), path) if _exists(p)}
     moments = set.intersection(*(set(m) for m in reduce.gather(list(mine))))
-    if moments:
-        return mine[max(moments)]
+    if not moments:
+        return None
 
-    return None
+    return mine[max(moments)]
 
 
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
-    except (
-        OSError,
-        ValueError,
-    ) as error:  # a folder that may not be read, a name that no file can have
-        raise BadFile(
-            f"{path} cannot be read: {getattr(error, 'strerror', None) or error}."
-        ) from error
+    except (OSError, ValueError) as error:  # an unreadable folder, an impossible name
+        reason = getattr(error, "strerror", None) or error
+        raise BadFile(f"{path} cannot be read: {reason}.") from error
 
 
 def _moment(path: Path) -> tuple[int, int]:
@@ -179,9 +172,8 @@ def _explain_damage(path: Path) -> Iterator[None]:
     except CavityError:
         raise
     except tensor_files.DAMAGE as error:
-        raise BadFile(
-            f"{path} is damaged: {type(error).__name__} {error!s:.200}."
-        ) from error
+        kind = type(error).__name__
+        raise BadFile(f"{path} is damaged: {kind} {error!s:.200}.") from error
 
 
 def read_facts(path: Path) -> dict[str, Any]:
@@ -216,11 +208,8 @@ def restore_run(run: Run, path: Path, facts: dict[str, Any]) -> None:
         stopping = _find_early_stopping(run)
         kept = meta.get("early_stopping")
         if stopping is not None and kept is not None:
-            best = {
-                name.removeprefix(BEST): t
-                for name, t in tensors.items()
-                if name.startswith(BEST)
-            }
+            names = [name for name in tensors if name.startswith(BEST)]
+            best = {name.removeprefix(BEST): tensors[name] for name in names}
             stopping.best = float(kept[0])
             stopping.since = int(kept[1])
             stopping.state = _state(best, run.state, path)
@@ -258,19 +247,14 @@ def _flat(state: State) -> dict[str, Tensor]:
 
 
 def _state(tensors: dict[str, Tensor], like: State, path: Path) -> State:
-    """Return the state of these tensors, in the shapes of another one and on its
-    device.
-    """
+    """Return a state of these tensors, with the shapes and device of another one."""
     expected = _flat(like)
-    wrong = [
-        n
-        for n, t in expected.items()
-        if n not in tensors or tensors[n].shape != t.shape
-    ]
+    found = {name: t.shape for name, t in tensors.items()}
+    wrong = [name for name, t in expected.items() if found.get(name) != t.shape]
     if wrong:
         raise BadFile(
-            f"{path} does not fit this run: {', '.join(wrong)} are missing or of "
-            f"another shape."
+            f"{path} does not fit this run: {', '.join(wrong)} are missing or have "
+            "another shape."
         )
 
     names = iter(expected)

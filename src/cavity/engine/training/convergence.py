@@ -13,17 +13,14 @@ PROMISE = "promised_gain"  # of an epoch, in the history
 PROMISED_TOL = 1e-5
 WINDOW = 10  # epochs over which an improvement counts
 SHARE = 5  # the last fifth of a run must be flat
-# largest range of these epochs in units of tol: over twenty, a steady change of tol per
-# ten epochs has 2
+# largest range of these epochs in units of tol; a steady change of tol per ten epochs
+# has a range of 2 over twenty
 HILL = 4
 SMALL_MOVE = 0.01  # relative move of h in a sweep, in units of √tol
-LOOSE_TOL = (
-    # per row, of sites in a loose plan; the gradient is then good to a few per cent
-    # [61]
-    2e-3
-)
+# per row, of sites in a loose plan; the gradient is then good to a few per cent [61]
+LOOSE_TOL = 2e-3
 LOOSE_CLASSES = 60  # above, LOOSE_TOL grows with the classes, as a row's sites do
-# of a loose plan: two later epochs must gain so much per row, or this share of what is
+# in a loose plan, two later epochs must gain this much per row, or this share of what is
 # left to gain
 ENOUGH_EPOCHS = 5
 LEAST_GAIN = 0.02
@@ -33,8 +30,9 @@ LEAST_SHARE = 0.03
 def have_sweeps_converged(
     objectives: list[float], move: float, tol: float, rows: float
 ) -> bool:
-    """Return whether the last sweep at fixed hyper-parameters changed little; `move` is
-    its relative move of h.
+    """Return whether the last sweep at fixed hyper-parameters changed little.
+
+    `move` is the relative move of h in that sweep.
 
     log Z_q is stationary in the sites, so it converges long before q does: the
     tolerance for q's own move is √tol.
@@ -50,11 +48,9 @@ def have_epochs_converged(
     objectives = [row["objective"] for row in history]
     if plan.batch_size is not None:
         return have_batch_epochs_converged(objectives, plan.tol, rows)
-    if (
-        plan.loose
-        and plan.tol > 0
-        and have_loose_epochs_converged(objectives, classes, rows)
-    ):
+
+    judges_loosely = plan.loose and plan.tol > 0
+    if judges_loosely and have_loose_epochs_converged(objectives, classes, rows):
         return True
 
     promises = [row.get(PROMISE, 0.0) for row in history]  # rows of L-BFGS have none
@@ -64,15 +60,16 @@ def have_epochs_converged(
 def have_full_epochs_converged(
     objectives: list[float], gains: list[float], tol: float, rows: float
 ) -> bool:
-    """Return whether epochs on full batches changed little in the last fifth of the
-    run, and promise little.
+    """Return whether epochs on full batches are flat, and promise little.
+
+    The last fifth of the run has to be flat.
 
     - A fifth of the run, at least ten epochs: a slow climb passes any fixed window.
-    - A fall is not convergence: sites burn in, or SEP, whose gradient is not that of
-      its objective, is on its way.
-    - Means, and not only the best epoch of each window: a single high epoch, as of
-      sites that overshoot, would hide a steady gain.
-    - `gains` are those that the gradient promises for the steps: while they are large,
+    - A fall is not convergence: sites burn in, or SEP is on its way, whose gradient is
+      not the gradient of its objective.
+    - Means count, and not only the best epoch of each window: a single high epoch, when
+      sites overshoot, would hide a steady gain.
+    - `gains` are what the gradient promises for the steps. While they are large,
       hyper-parameters are still on their way, however flat the objective. SEP crosses
       such plains.
     """
@@ -93,8 +90,9 @@ def have_full_epochs_converged(
 def have_batch_epochs_converged(
     objectives: list[float], tol: float, rows: float
 ) -> bool:
-    """Return whether epochs of mini-batches, whose objective is noisy, gained less than
-    `tol` per row over the ten before.
+    """Return whether epochs of mini-batches, whose objective is noisy, are flat.
+
+    They are if the last ten gained less than `tol` per row over the ten before.
     """
     # while a running average fills up, the objective of its first passes means little
     if len(objectives) < 3 * WINDOW or tol == 0:
@@ -115,13 +113,15 @@ def find_loose_tol(classes: int) -> float:
 def have_loose_epochs_converged(
     objectives: list[float], classes: int, rows: float
 ) -> bool:
-    """Return whether late epochs of a loose plan gained too little: they fit the
-    evidence closer, and no new rows. [decision 65]
+    """Return whether late epochs of a loose plan gained too little. [decision 65]
 
-    A share, because .02 per row is much where rules decide: a table of loans stood
-    still for two epochs, and then lost nine tenths of its loss. Two epochs, because a
-    line search that stumbles gains little and then much; with many classes, whose
-    epochs are dear, one that gained less than the sites can tell.
+    Such epochs fit the evidence more closely, but not new rows.
+
+    A share counts, because .02 per row is much where rules decide: a table of loans
+    stood still for two epochs, and then lost nine tenths of its loss. Two epochs count,
+    because a line search that stumbles gains little and then much. With many classes,
+    whose epochs are expensive, one epoch that gained less than the sites can tell is
+    enough.
     """
     little = min(LEAST_GAIN * rows, LEAST_SHARE * abs(objectives[-1]))
     if len(objectives) >= ENOUGH_EPOCHS and objectives[-1] - objectives[-3] < little:

@@ -1,6 +1,4 @@
-"""The fixed point of the sites at given hyper-parameters: full sweeps with Anderson
-acceleration.
-"""
+"""The fixed point of the sites: full sweeps with Anderson acceleration."""
 
 from __future__ import annotations
 
@@ -22,43 +20,40 @@ WORSE = 10.0
 
 
 class Rest(NamedTuple):
-    """When sites have converged: log Z_q is stationary in them, and converges long
-    before they do.
+    """When sites have converged.
+
+    log Z_q is stationary in the sites, and converges long before they do.
     """
 
     tol: float  # of the objective per row
-    small_move: (
-        # of the sites in a sweep relative to their size (of the sums, if rows have no
-        # sites)
-        float
-    )
+    # of the sites in a sweep relative to their size; of the sums if none are stored
+    small_move: float
     most: int  # sweeps
     # move of the sites that leaves the objective within its tolerance
     tiny: float = 0.0
-    collect: bool = (
-        # whether to begin with the sums of the sites at the state's hyper-parameters
-        False
-    )
+    # whether to begin with the sums of the sites at the state's hyper-parameters
+    collect: bool = False
 
 
 def find_fixed_point(
     run: Run, state: State, rest: Rest, engine: Engine | None = None
 ) -> State | None:
-    """Sweep the sites at the state's hyper-parameters until they have converged or time
-    is up.
+    """Sweep the sites until they have converged or time is up.
+
+    The hyper-parameters are the state's.
 
     Return the first converged state, else the one with the smallest move; None if the
     first sweep fails. At fixed hyper-parameters the sums are linear in the sites, so
-    the same weights extrapolate both. `engine` is the run's, frozen at this state, if
-    it is needed afterwards.
+    the same weights extrapolate both.
+
+    `engine`: the run's engine frozen at this state, if the caller needs it afterwards.
     """
     # what each sweep moved, and the state after it
     known: list[tuple[Tensor, State]] = []
     scale = run.site_scale
+    reduce = run.reduce
     if run.engine.sites.tied:
         reduce = Local()
-    else:
-        reduce = run.reduce
 
     best = math.inf
     safe = state
@@ -101,11 +96,11 @@ def find_fixed_point(
         if size < best:
             best = size
             safe = new
+
         known = [*known[1 - MEMORY :], (move, new)]
+        state = new
         if len(known) > 1:
             state = _extrapolate(known, reduce)
-        else:
-            state = new
 
     return safe
 
@@ -115,18 +110,17 @@ def _norm(reduce: Local, values: Tensor) -> float:
 
 
 def _extrapolate(known: list[tuple[Tensor, State]], reduce: Local) -> State:
-    """Return the last state − Σ w_i (state i+1 − state i), with w that makes the same
-    combination of all ranks' moves shortest.
+    """Return the last state − Σ w_i (state i+1 − state i).
+
+    w makes the same combination of all ranks' moves shortest.
     """
     # column-major, as LAPACK takes it
     moves = torch.stack([move for move, _ in known]).mT
     states = [state for _, state in known]
     moves = torch.cat(reduce.gather(torch.linalg.qr(moves, mode="r").R.cpu()))
-    w = (
-        torch.linalg.lstsq(moves.diff(dim=1), moves[:, -1:], driver="gelsd")
-        .solution[:, 0]
-        .tolist()
-    )
+    found = torch.linalg.lstsq(moves.diff(dim=1), moves[:, -1:], driver="gelsd")
+    w = found.solution[:, 0].tolist()
+
     end = states[-1]
     moving = [(s.sites.tau, s.sites.nu, *s.sums) for s in states]
     tau, nu, P, h = (_combine(values, w) for values in zip(*moving, strict=True))
@@ -142,11 +136,15 @@ def _combine(values: Sequence[Tensor], w: list[float]) -> Tensor:
 
 
 def _unknowns(state: State, scale: Tensor | None) -> Tensor:
-    """Return the sites, or the sums if rows have none, as a vector whose length does
-    not tell weights from repetitions.
+    """Return the sites as a vector, or the sums if rows do not store sites.
+
+    Its length does not tell weights from repetitions.
     """
     if not len(state.sites.tau):
         return torch.cat([t.double().flatten() for t in state.sums])
 
-    sites = (t.double() for t in state.sites[:2])
-    return torch.cat([(t if scale is None else t * scale).flatten() for t in sites])
+    sites = torch.stack([state.sites.tau.double(), state.sites.nu.double()])
+    if scale is not None:
+        sites = sites * scale
+
+    return sites.flatten()

@@ -31,8 +31,9 @@ class Guard:
     def advance(
         self, state: State, batch: Whole, optimiser: Optimiser | None, full: bool
     ) -> tuple[State, Info | None]:
-        """Return the state after a step; or, without info, the state from which to try
-        again.
+        """Return the state after a step, and its report.
+
+        After a failure: the state from which to try again, and None.
         """
         damping = state.damping
         rate = state.rate
@@ -54,8 +55,9 @@ class Guard:
         return tried._replace(damping=damping, rate=rate), info
 
     def repair(self, state: State, broken: bool) -> State:
-        """Return the state from which to try again after a failed step; smaller steps
-        do not help one that is `broken` itself.
+        """Return the state from which to try again after a failed step.
+
+        Smaller steps do not help a state that is `broken` itself: its jitter is raised.
         """
         self.repairs += 1
         self.in_a_row += 1
@@ -63,8 +65,7 @@ class Guard:
         if self.in_a_row > MOST_IN_A_ROW:
             raise make_factorisation_error(state, self.in_a_row - 1)
 
-        raises = broken or self.in_a_row > MOST_HALVINGS
-        if raises:
+        if broken or self.in_a_row > MOST_HALVINGS:
             return state._replace(jitter=raise_jitter(state))
 
         return state
@@ -80,8 +81,8 @@ def raise_jitter(state: State) -> Tensor:
 
 def make_factorisation_error(state: State, repairs: int) -> NotPositiveDefinite:
     return NotPositiveDefinite(
-        f"k(Z, Z) or the posterior could not be factorised "
+        "k(Z, Z) or the posterior could not be factorised "
         f"(jitter={float(state.jitter):g}) after {repairs} repairs: "
         f"raise {JITTER}, use float64, or choose inducing points that do not coincide "
-        f"(inducing='kmeans')."
+        "(inducing='kmeans')."
     )

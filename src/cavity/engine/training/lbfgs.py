@@ -1,6 +1,4 @@
-"""L-BFGS on log Z_q: sites converge at every point that the line search tries. [METHOD
-7]
-"""
+"""L-BFGS on log Z_q; sites converge at each point of the line search. [METHOD 7]"""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ class _Stop(Exception):
 
 
 class _Search:
-    """What SciPy asks for at the points that it tries; it remembers the best of them."""
+    """Objective and gradient at the points that SciPy tries; remembers the best one."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -43,9 +41,8 @@ class _Search:
         self.tried = 0
         self.start = torch.zeros_like(run.state.theta)
         self.scale: Callable[[Tensor], Tensor] = torch.clone
-        if (
-            run.plan.loose
-        ):  # in units of the prior, first steps move what classes and features share
+        if run.plan.loose:
+            # in units of the prior, first steps move what classes and features share
             self.start = run.state.theta
             self.scale = run.engine.hyper_prior.root_covariance(FREE_UNIT).multiply
 
@@ -53,8 +50,9 @@ class _Search:
         """Return the negative objective and its gradient."""
         run = self.run
         theta = self.start + self.scale(torch.from_numpy(x).to(self.start))
+        found: Point | None
         if self.best is None:
-            found: Point | None = evaluate_first(run, theta)
+            found = evaluate_first(run, theta)
         else:
             found = evaluate(run, theta)
 
@@ -63,7 +61,7 @@ class _Search:
             return abs(self.worst) * 2 + 1e6, np.zeros_like(x)
 
         self.worst = min(self.worst, found.value)
-        self.tried = self.tried + 1
+        self.tried += 1
         if self.best is None or found.value > self.best.value:
             self.tried = 0
             self.best = found
@@ -77,7 +75,8 @@ class _Search:
                 self.end_iteration(x)
             raise _Stop
 
-        return -found.value, -self.scale(found.gradient).double().cpu().numpy()
+        gradient = self.scale(found.gradient).double().cpu().numpy()
+        return -found.value, -gradient
 
     def end_iteration(self, x: np.ndarray) -> None:
         self.end()
@@ -114,8 +113,8 @@ def _climb(search: _Search) -> bool:
     """Run SciPy's loop, and return whether it converged.
 
     A line search that finds no better point (status 2) may have been misled by rounding
-    or by sites that have not quite converged. L-BFGS then begins anew at the best
-    point, and has converged if that gains nothing that counts.
+    or by sites that have not quite converged. L-BFGS then restarts at the best point,
+    and has converged if the restart gains too little.
     """
     from scipy.optimize import minimize
 
@@ -151,18 +150,19 @@ def _climb(search: _Search) -> bool:
 def settle_sites(run: Run) -> None:
     """Let the sites converge at the final hyper-parameters.
 
-    With many classes as loosely as before: sweeps move the objective by more than a
-    smaller tolerance, however many there are.
+    With many classes they converge as loosely as before: every sweep moves the
+    objective by more than a smaller tolerance.
     """
     start = time.perf_counter()
     before = run.sweeps
     C = run.engine.shape[0]
-    if C <= LOOSE_CLASSES:
-        tol = 0.1 * run.plan.tol
-    else:
+    tol = 0.1 * run.plan.tol
+    if C > LOOSE_CLASSES:
         tol = find_loose_tol(C)
 
     found = find_fixed_point(run, run.state, Rest(tol, SMALL_MOVE, FINAL_SWEEPS))
-    run.state = run.state if found is None else found
+    if found is not None:
+        run.state = found
+
     run.history[-1]["settling_sweeps"] = run.sweeps - before
     run.history[-1]["settling_seconds"] = time.perf_counter() - start

@@ -32,10 +32,8 @@ INNER_SWEEPS = 200
 # after mini-batches, whose sweeps are long; ten times as many on full batches
 FINAL_SWEEPS = 5
 WARM_SWEEPS = 10
-OVERTIME = (
-    0.25,
-    1.0,
-)  # share of max_seconds, and seconds, that a final sweep may take when time is up
+# share of max_seconds, and seconds, that a final sweep may take when time is up
+OVERTIME = (0.25, 1.0)
 
 # rows, rule for the hyper-parameters, whether these are all rows
 Step = tuple[Whole, Optimiser | None, bool]
@@ -60,14 +58,12 @@ class Run:
     state: State
     reduce: Local = field(default_factory=Local)
     optimiser: Optimiser = field(default_factory=Adam)
-    warm_up_engine: Engine | None = (
-        None  # finds the first q where there are poor optima near the prior
-    )
+    # finds the first q where there are poor optima near the prior
+    warm_up_engine: Engine | None = None
     settles: bool = True  # False: the sites of a loose plan stay as they are at the end
     replays: bool = False  # record mini-batch steps and replay them
-    report: Callable[[dict[str, Any]], None] = lambda row: (
-        None
-    )  # called with each row of the history
+    # called with each row of the history
+    report: Callable[[dict[str, Any]], None] = lambda row: None
     history: list[dict[str, Any]] = field(default_factory=list)
     converged: bool = False  # the objective converged, or a callback ended the run
     # a callback stopped the run, which goes on when it is resumed
@@ -82,9 +78,8 @@ class Run:
         self.guard = Guard(self.engine, self.reduce)
         self.whole = self.rows.whole()
         self.total = float(self.engine.total)
-        self.h_before: torch.Tensor | None = (
-            None  # h before the last sweep at fixed hyper-parameters
-        )
+        # h before the last sweep at fixed hyper-parameters
+        self.h_before: torch.Tensor | None = None
         self.final_sweeps: list[Outcome] = []  # of the sites, after training
         self.rate = self.plan.rate
         self.learns = len(self.state.theta) > 0  # otherwise only the sites are swept
@@ -94,14 +89,12 @@ class Run:
         self.replay: Replay | None = None
 
     def train(self) -> Run:
-        """Run epochs until the objective converges or a limit is reached, then make the
-        sites consistent.
-        """
-        plan = self.plan
+        """Run epochs to convergence or a limit, then make the sites consistent."""
+        mini = self.plan.batch_size is not None
         with self.notify_callbacks():
             if not self.resumed:
                 self.warm_up()
-                if self.learns and plan.batch_size is None:
+                if self.learns and not mini:
                     # at q = prior the gradient is zero, and a rule that reads only
                     # signs would follow rounding errors
                     self._steps([(self.whole, None, True)])
@@ -109,10 +102,7 @@ class Run:
             with nullcontext() if self.learns else self._frozen():
                 while not self.is_over():
                     steps = self._epoch()
-                    recorded = (
-                        self.replays and self.learns and plan.batch_size is not None
-                    )
-                    if recorded:
+                    if self.replays and self.learns and mini:
                         outcome = self._replay(steps)
                     else:
                         outcome = self._steps(steps)
@@ -128,9 +118,7 @@ class Run:
 
     @contextmanager
     def notify_callbacks(self) -> Iterator[None]:
-        """Call every callback's `start` before the block, and its `end` after the
-        block.
-        """
+        """Call every callback's `start` before the block and its `end` after it."""
         for callback in self.callbacks:
             callback.start(self)
         yield
@@ -138,39 +126,43 @@ class Run:
             callback.end(self)
 
     def is_over(self) -> bool:
-        """Return whether only the final sweeps are left; this may hold as soon as a run
-        is resumed.
+        """Return whether only the final sweeps are left.
+
+        This may hold as soon as a run is resumed.
         """
-        if len(self.history) >= self.plan.max_epochs or self.reduce.agree(
-            self.converged or self.stopped
-        ):
+        if len(self.history) >= self.plan.max_epochs:
+            return True
+        if self.reduce.agree(self.converged or self.stopped):
             return True
 
         return bool(self.history) and self.is_late()
 
     @cached_property
     def site_scale(self) -> torch.Tensor | None:
-        """Factors on the stored sites [N 1] that make a row of weight w as long as w
-        equal rows; None without weights.
+        """Factors on the stored sites [N 1]; None without weights.
+
+        They make a row of weight w as long as w equal rows.
         """
         if self.engine.sites.tied or not self.engine.sites.weighted:
             return None
 
-        weight = torch.cat(
-            [batch.weight for batch in self.whole.split(self.engine.chunk)]
-        )
-        return weight[:, None] ** (-0.5 if self.engine.sites_are_totals else 0.5)
+        pieces = self.whole.split(self.engine.chunk)
+        weight = torch.cat([piece.weight for piece in pieces])
+        power = -0.5 if self.engine.sites_are_totals else 0.5
+        return weight[:, None] ** power
 
     def is_late(self) -> bool:
         """Return whether `max_seconds` have passed, on any rank."""
         limit = self.plan.max_seconds
-        return limit is not None and self.reduce.agree(
-            time.perf_counter() - self.started > limit
-        )
+        if limit is None:
+            return False
+
+        return self.reduce.agree(time.perf_counter() - self.started > limit)
 
     def count_rows_in_time(self) -> float:
-        """Return how many rows can be visited once more: any number, or those that take
-        little time if time is up.
+        """Return how many rows can be visited once more.
+
+        Any number, or, if time is up, as many as take little time.
         """
         limit = self.plan.max_seconds
         if limit is None or not self.is_late():
@@ -185,8 +177,9 @@ class Run:
         return math.isinf(most) or not self.reduce.agree(self.rows.n_rows > most)
 
     def warm_up(self) -> None:
-        """Find a first q with the warm-up engine, if there is one: a few sweeps, or one
-        pass over mini-batches.
+        """Find a first q with the warm-up engine, if there is one.
+
+        It makes a few sweeps, or one pass over mini-batches.
         """
         if self.warm_up_engine is None:
             return
@@ -200,16 +193,16 @@ class Run:
         else:
             self._steps((batch, None, False) for batch in self._batches(0))
 
-        state = self.state._replace(
-            damping=damping, position=torch.zeros_like(self.state.position)
-        )
         own.repairs = self.guard.repairs
         self.guard = own
-        self.state = state
+        self.state = self.state._replace(
+            damping=damping, position=torch.zeros_like(self.state.position)
+        )
 
     def _epoch(self) -> Iterator[Step]:
-        """Return the steps of the next epoch: one pass, or one step of the
-        hyper-parameters for schedule "outer".
+        """Return the steps of the next epoch.
+
+        They are one pass, or one step of the hyper-parameters for schedule "outer".
         """
         plan = self.plan
         epoch = len(self.history)
@@ -246,8 +239,9 @@ class Run:
         )
 
     def _end_pass(self, steps: Iterator[Step]) -> None:
-        """Let the batches set the next order if time was up right after the last of
-        them.
+        """Let a complete pass of mini-batches set the next order.
+
+        Time may be up right after its last batch.
         """
         size = self.plan.batch_size
         if size is not None and int(self.state.position) == self.rows.n_batches(size):
@@ -257,8 +251,10 @@ class Run:
         """Take the steps until the time is up."""
         for batch, optimiser, full in steps:
             self._take(batch, optimiser, full)
-            for callback in self.callbacks if optimiser is not None else ():
-                callback.step(self)
+            if optimiser is not None:
+                for callback in self.callbacks:
+                    callback.step(self)
+
             if self.is_late():
                 break
 
@@ -272,15 +268,13 @@ class Run:
             self.state, info = self.guard.advance(self.state, batch, optimiser, full)
         news = float(info.objective), float(info.evidence), int(info.skipped), 1
         self.tally = [old + new for old, new in zip(self.tally, news, strict=True)]
-        if info.promise is None:
-            self.promise = 0.0
-        else:
+        self.promise = 0.0
+        if info.promise is not None:
             self.promise = float(info.promise)
 
+        rows = self.rows.n_rows
         if isinstance(batch, Batch):
             rows = len(batch.index)
-        else:
-            rows = self.rows.n_rows
 
         self.pace = (time.perf_counter() - begun) / max(1, rows)
 
@@ -296,8 +290,10 @@ class Run:
             news, more = self.replay.run(each)
             self.tally = [old + new for old, new in zip(self.tally, news, strict=True)]
             self.state = self.state._replace(rate=torch.full_like(damping, self.rate))
-            for callback in self.callbacks if more else ():
-                callback.step(self)
+            if more:
+                for callback in self.callbacks:
+                    callback.step(self)
+
             if self.is_late():
                 break
 
@@ -309,9 +305,9 @@ class Run:
         return Outcome(objective / count, evidence / count, int(skipped), self.promise)
 
     def sweep(self, tol: float, most: int, last: float = math.inf) -> list[Outcome]:
-        """Sweep the sites at fixed hyper-parameters until log Z_q per row changes by
-        less than `tol`, or time is up.
+        """Sweep the sites at fixed hyper-parameters until log Z_q is flat.
 
+        Sweeps end when it changes by less than `tol` per row, or when time is up.
         `last` is the objective before. Each outcome belongs to the state that its sweep
         started from.
         """
@@ -328,8 +324,9 @@ class Run:
 
     @contextmanager
     def _frozen(self) -> Iterator[None]:
-        """Use an engine with fixed hyper-parameters within the block; a block in
-        another one shares its projection.
+        """Use an engine with fixed hyper-parameters within the block.
+
+        A block within another one shares its projection.
         """
         own = self.guard.engine
         if own.cached is None:
@@ -340,11 +337,11 @@ class Run:
             self.guard.engine = own
 
     def _converge_sites(self) -> None:
-        """Sweep the sites at the final hyper-parameters, so that q is EP's fixed point
-        and not a running average.
+        """Sweep the sites at the final hyper-parameters.
 
-        One sweep is made even if time is up, unless it would take long. A leap
-        overshoots if q is far from the fixed point, so a damped sweep follows.
+        Then q is EP's fixed point and not a running average. One sweep is made even if
+        time is up, unless it would take long. A leap overshoots if q is far from the
+        fixed point, so a damped sweep follows.
         """
         plan = self.plan
         start = time.perf_counter()
@@ -361,19 +358,19 @@ class Run:
                 self.final_sweeps.append(self._steps([(self.whole, None, True)]))
             if mini:
                 self._set_damping(plan.sweep_damping)
-            self.final_sweeps.append(self._steps([(self.whole, None, True)]))
-            self.final_sweeps += self.sweep(
-                0.1 * plan.tol, most - 1, self.final_sweeps[-1].objective
-            )
+
+            first = self._steps([(self.whole, None, True)])
+            self.final_sweeps.append(first)
+            self.final_sweeps += self.sweep(0.1 * plan.tol, most - 1, first.objective)
 
         self.history[-1]["settling_sweeps"] = len(self.final_sweeps)
         self.history[-1]["settling_seconds"] = time.perf_counter() - start
 
     def evidence(self) -> float:
-        """Return log Z_q of the current state; if time is up, that of the state before
-        the last sweep, or of the last epoch.
+        """Return log Z_q of the current state.
 
-        NaN if the first epoch was interrupted.
+        If time is up, return the value before the last sweep, or of the last epoch. NaN
+        if the first epoch was interrupted.
         """
         if self.final_sweeps and self.is_late():
             return self.final_sweeps[-1].evidence
@@ -399,9 +396,7 @@ class Run:
             )
 
     def _has_converged(self) -> bool:
-        """Return whether the sweeps at fixed hyper-parameters, or the epochs of
-        learning, have converged.
-        """
+        """Return whether the sweeps, or the epochs of learning, have converged."""
         if self.learns:
             return have_epochs_converged(
                 self.plan, self.history, self.engine.shape[0], self.total
@@ -416,6 +411,10 @@ class Run:
 
     def record(self, outcome: Outcome) -> None:
         """Add an epoch to the history, and decide whether it was the last."""
+        rate = 0.0
+        if self.learns:
+            rate = float(self.state.rate) * self.guard.caution
+
         row = {
             "epoch": len(self.history) + 1,
             "objective": outcome.objective,
@@ -423,9 +422,7 @@ class Run:
             "seconds": time.perf_counter() - self.started,
             "repairs": self.guard.repairs - sum(r["repairs"] for r in self.history),
             "skipped": outcome.skipped,
-            "learning_rate": float(self.state.rate) * self.guard.caution
-            if self.learns
-            else 0.0,
+            "learning_rate": rate,
             "damping": float(self.state.damping) * self.guard.caution,
         }
         if outcome.promise:
@@ -433,9 +430,8 @@ class Run:
         self.history.append(row)
         self.state = self.state._replace(epoch=self.state.epoch + 1)
         self.converged = self._has_converged()
-        for callback in (
-            self.callbacks
-        ):  # a checkpoint comes last, so it knows what the others returned
+        # a checkpoint comes last, so it knows what the others returned
+        for callback in self.callbacks:
             self.converged = bool(callback.epoch(self, row)) or self.converged
             check_row(row, callback)
 

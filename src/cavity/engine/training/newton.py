@@ -1,4 +1,4 @@
-r"""Projected Newton steps on the objective f, for few hyper-parameters.   [review 3.3]
+r"""Projected Newton steps on the objective f, for few hyper-parameters. [review 3.3]
 
     θ ← clip(θ + s d, θ₀ ± REACH)      d = −H⁻¹ g, with the eigenvalues of H made negative
     s = 1, ½, ¼, ...  until  f(θ') ≥ f(θ) + 1e-4 gᵀ(θ' − θ)
@@ -33,9 +33,9 @@ def train_newton(run: Run) -> Run:
     start = run.state.theta.double().cpu().numpy()
     if len(start) > MOST:
         raise BadOption(
-            f"optimizer='newton' takes two gradients per parameter in every step, and "
+            "optimizer='newton' takes two gradients per parameter in every step, and "
             f"there are {len(start)} parameters; the limit is {MOST}: leave 'inducing' "
-            f"out of learn, or use optimizer='lbfgs'."
+            "out of learn, or use optimizer='lbfgs'."
         )
 
     low = start - REACH
@@ -46,7 +46,9 @@ def train_newton(run: Run) -> Run:
         while not run.is_over():
             run.state = found.state
             g = _gradient(found)
-            free = ~(((x <= low) & (g < 0)) | ((x >= high) & (g > 0)))
+            held_low = (x <= low) & (g < 0)
+            held_high = (x >= high) & (g > 0)
+            free = ~(held_low | held_high)
             d = np.zeros_like(x)
             d[free] = ascent_direction(_hessian(run, x, free), g[free])
             better = _search(run, x, found, d, low, high)
@@ -68,8 +70,9 @@ def train_newton(run: Run) -> Run:
 
 
 def ascent_direction(hessian: Floats, gradient: Floats) -> Floats:
-    """Return −H⁻¹ g with the eigenvalues of H made negative, and at least
-    LEAST_CURVATURE of the largest in size.
+    """Return −H⁻¹ g with the eigenvalues of H made negative.
+
+    Their size is at least LEAST_CURVATURE of the largest.
     """
     if not len(gradient):
         return gradient
@@ -106,8 +109,9 @@ def _hessian(run: Run, x: Floats, free: Flags) -> Floats:
 def _search(
     run: Run, x: Floats, at: Point, d: Floats, low: Floats, high: Floats
 ) -> Point | None:
-    """Halve the step along the projected path until it gains a share of what the slope
-    predicts; None if no step does.
+    """Halve the step until it gains a share of what the slope predicts.
+
+    Steps follow the projected path. Return None if none succeeds.
     """
     g = _gradient(at)
     for halvings in range(HALVINGS):

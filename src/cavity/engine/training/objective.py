@@ -1,5 +1,6 @@
-"""log Z_q + log prior as a function of the hyper-parameters: sites converge at every
-point. [METHOD 7]
+"""log Z_q + log prior as a function of the hyper-parameters. [METHOD 7]
+
+Sites converge at every point.
 """
 
 from __future__ import annotations
@@ -21,21 +22,15 @@ from cavity.engine.training.guard import (
 )
 from cavity.engine.training.loop import INNER_SWEEPS, INNER_TOL, Run
 
-SMALL_MOVE = (
-    # of the sites: a flat objective while they still move by more is not yet
-    # convergence
-    1e-2
-)
+# of the sites: while they still move by more, a flat objective has not converged
+SMALL_MOVE = 1e-2
 LOOSE_MOVE = 0.3  # the same for a loose plan
-TINY_MOVE = (
-    # over √classes: sites that move less change the objective by less than its
-    # tolerance
-    0.05
-)
-# at a point of a loose plan: most need 3 to 17, and those that need more are rejected
-# by the line search
+# over √classes: sites that move less change the objective by less than its tolerance
+TINY_MOVE = 0.05
+# per point of a loose plan: most points need 3 to 17, and the line search rejects points
+# that need more
 LOOSE_SWEEPS = 30
-DAMPINGS = (1.0, 0.5, 0.25)  # shares of the run's own, tried in turn
+DAMPINGS: tuple[float, ...] = (1.0, 0.5, 0.25)  # shares of the run's own, tried in turn
 
 
 class Point(NamedTuple):
@@ -48,32 +43,35 @@ class Point(NamedTuple):
 
 
 def evaluate(run: Run, theta: Tensor, rest: Rest | None = None) -> Point | None:
-    """Return the objective at these hyper-parameters, from the sites of the run's
-    state; None if it cannot be factorised.
+    """Return the objective at these hyper-parameters; None if it cannot be factorised.
+
+    Sites start from the run's state.
 
     `rest`: when sites have converged, if not by the run's plan.
     """
-    linear = (
-        run.engine.factor.linear and float(run.state.damping) == 1.0
-    )  # one sweep is the fixed point
+    damping = run.state.damping
     rest = rest or _choose_rest(run)
-    if linear:
+    begin = run.state
+    shares = DAMPINGS
+    if run.engine.factor.linear and float(damping) == 1.0:
+        # one sweep is the fixed point
         begin = _without_sites(run.state)
-    else:
-        begin = run.state
+        rest = rest._replace(most=1)
+        shares = (1.0,)
 
-    for share in DAMPINGS[:1] if linear else DAMPINGS:
-        state = begin._replace(theta=theta, damping=share * run.state.damping)
-        found = _converge(run, state, rest._replace(most=1) if linear else rest)
+    for share in shares:
+        state = begin._replace(theta=theta, damping=share * damping)
+        found = _converge(run, state, rest)
         if found is not None:
-            return found._replace(state=found.state._replace(damping=run.state.damping))
+            return found._replace(state=found.state._replace(damping=damping))
 
     return None
 
 
 def evaluate_first(run: Run, theta: Tensor, rest: Rest | None = None) -> Point:
-    """Evaluate with more and more jitter until that succeeds: no search could leave a
-    start that fails.
+    """Evaluate with more and more jitter until that succeeds.
+
+    No search could leave a start that fails.
     """
     repairs = 0
     while True:
@@ -89,22 +87,19 @@ def evaluate_first(run: Run, theta: Tensor, rest: Rest | None = None) -> Point:
 
 
 def _choose_rest(run: Run) -> Rest:
-    if run.plan.loose:
-        C = run.engine.shape[0]
-        return Rest(
-            find_loose_tol(C),
-            LOOSE_MOVE,
-            LOOSE_SWEEPS,
-            TINY_MOVE / math.sqrt(C),
-            collect=True,
-        )
+    if not run.plan.loose:
+        return Rest(INNER_TOL, SMALL_MOVE, INNER_SWEEPS)
 
-    return Rest(INNER_TOL, SMALL_MOVE, INNER_SWEEPS)
+    C = run.engine.shape[0]
+    tiny = TINY_MOVE / math.sqrt(C)
+    return Rest(find_loose_tol(C), LOOSE_MOVE, LOOSE_SWEEPS, tiny, collect=True)
 
 
 def _without_sites(state: State) -> State:
-    """Set the rows' sites to zero: those of other hyper-parameters may leave no cavity,
-    and would then never be updated.
+    """Return the state with the rows' sites set to zero.
+
+    Sites of other hyper-parameters may leave no cavity, and would then never be
+    updated.
     """
     if not len(state.sites.tau):
         return state

@@ -1,5 +1,6 @@
-"""Mini-batch steps on a GPU as a recorded CUDA graph: steps do not wait for Python, and
-failures are read every few steps.
+"""Mini-batch steps on a GPU as a recorded CUDA graph.
+
+Steps do not wait for Python, and failures are read every few steps.
 
 A step is recorded once per number of rows and replayed with new rows. The state lives
 in tensors that the graph writes in place. After a failed step nothing moves; the guard
@@ -56,9 +57,8 @@ class Replay:
         self.going = torch.ones((), dtype=torch.bool, device=device)
         # whether the state before the failed step was
         self.broken = torch.zeros_like(self.going)
-        self.tally = torch.zeros(
-            4, dtype=torch.float64, device=device
-        )  # objective, evidence, skipped, steps
+        # objective, evidence, skipped, steps
+        self.tally = torch.zeros(4, dtype=torch.float64, device=device)
         self.recorded: dict[int, Recorded] = {}
 
     def load(self, state: State) -> State:
@@ -70,15 +70,15 @@ class Replay:
         )
         self.damping = float(state.damping)
         self.guard.factored = None  # steps write into the tensors that it knows
-        counts = {
-            name: getattr(state, name) for name in ("generator", "epoch", "position")
-        }
-        self.state = self.state._replace(**counts)
+        self.state = self.state._replace(
+            generator=state.generator, epoch=state.epoch, position=state.position
+        )
         return self.state
 
     def run(self, steps: Iterator[tuple[Batch, float]]) -> tuple[list[float], bool]:
-        """Take the next steps, given as batches with their rates, and mend those that
-        fail.
+        """Take the next steps, and repair those that fail.
+
+        `steps` are batches with their rates.
 
         Return sums over the steps (objective, evidence, skipped updates, number of
         steps), and whether there may be more of them.
@@ -97,16 +97,20 @@ class Replay:
                 self.guard.in_a_row = 0
             if waiting[good:]:
                 self._repair(waiting[good].caution)
+
             waiting = [
-                self._launch(*step[:2], self.guard.caution) for step in waiting[good:]
+                self._launch(step.batch, step.rate, self.guard.caution)
+                for step in waiting[good:]
             ]
 
         return self.tally.tolist(), more
 
     def _launch(self, batch: Batch, rate: float, caution: float) -> Waiting:
-        recorded = self.recorded.get(len(batch.index))
-        if recorded is None:
-            recorded = self.recorded[len(batch.index)] = self._record(batch)
+        size = len(batch.index)
+        if size not in self.recorded:
+            self.recorded[size] = self._record(batch)
+
+        recorded = self.recorded[size]
         _copy(recorded.batch, batch)
         self.state.rate.fill_(rate * caution)
         self.state.damping.fill_(self.damping * caution)
@@ -173,8 +177,7 @@ def _graph(step: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
     side.wait_stream(main)
     try:
         with torch.cuda.stream(side):
-            # libraries create handles and workspaces on first use, and so do we
-            # constants
+            # libraries create handles and workspaces on first use, and we constants
             step()
             with _forbid_synchronisation():
                 step()
@@ -189,7 +192,7 @@ def _graph(step: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
         torch.cuda.synchronize()
         first_line = str(error).partition("\n")[0].rstrip(".")
         warnings.warn(
-            f"the steps of this fit cannot be recorded as a CUDA graph and run several "
+            "the steps of this fit cannot be recorded as a CUDA graph and run several "
             f"times slower: {first_line}. "
             "The usual cause is a kernel of your own that reads a value with .item(), "
             "bool() or .cpu().",
@@ -203,8 +206,9 @@ def _graph(step: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
 
 @contextmanager
 def _forbid_synchronisation() -> Iterator[None]:
-    """Let operations that wait for the GPU raise: a recording would fail at them and
-    leave the device in a bad state.
+    """Let operations that wait for the GPU raise.
+
+    A recording would fail at them and leave the device in a bad state.
     """
     before = torch.cuda.get_sync_debug_mode()
     # torch warns that it does not find every such operation
@@ -229,6 +233,5 @@ def _moving(state: State, factor: Factor) -> list[Tensor]:
     ]
 
 
-_copy = partial(
-    map_tensors, partial(Tensor.copy_, non_blocking=True)
-)  # the second nest into the first
+# the second nest into the first
+_copy = partial(map_tensors, partial(Tensor.copy_, non_blocking=True))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-# Share of a run in which an annealed rate rises, and the share it begins with: while q
-# is near the prior, gradients say little, and Adam would make full steps of them.
+# Share of a run in which an annealed rate rises, and the share of the rate it begins
+# with: while q is near the prior, gradients say little, but Adam would take full steps.
 WARM_UP = 0.05
 LEAST_RISE = 0.1
 
@@ -20,18 +20,12 @@ class Steps:
 
     optimizer: str = "adam"
     schedule: str = "inner-approx"  # inner-approx, inner-exact, outer
-    loose: bool = (
-        # L-BFGS with loosely converged sites at each point, and fully converged ones
-        # last
-        False
-    )
+    # L-BFGS with loosely converged sites at each point, and fully converged ones last
+    loose: bool = False
     rate: float = 0.01
     final_rate: float | None = None  # reached at max_epochs; None keeps the rate
-    anneal: bool = (
-        # the rate rises, then falls as a cosine, and Adam forgets soon; otherwise it
-        # decays
-        False
-    )
+    # the rate rises, then falls as a cosine, and Adam forgets soon; otherwise it decays
+    anneal: bool = False
     batch_size: int | None = None  # None: all rows
     max_epochs: int = 1
     sweep_damping: float = 1.0  # of full sweeps after mini-batches

@@ -1,5 +1,6 @@
-"""Settings of torch: one thread for small operations and after a fork, no denormal
-numbers in float32.
+"""Settings of torch: numbers of threads, and no denormal numbers in float32.
+
+Small operations, and processes after a fork, use one thread.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from typing import Any
 import torch
 from threadpoolctl import ThreadpoolController
 
-ONE_THREAD_WORK = (
-    10**8
-)  # multiply-adds of a C × M × M × batch product for which one thread is fast enough
+# multiply-adds of a C × M × M × batch product for which one thread is fast enough
+ONE_THREAD_WORK = 10**8
 
 
 @cache
 def _find_libraries() -> ThreadpoolController:
-    """The libraries of BLAS and OpenMP, loaded by now: finding them takes milliseconds
-    that a small fit notices.
+    """Return the loaded libraries of BLAS and OpenMP.
+
+    Finding them takes milliseconds that a small fit notices.
     """
     return ThreadpoolController()
 
@@ -31,8 +32,8 @@ class _Limit:
     """One thread, as long as any fit of the process asks for it.
 
     NumPy's and SciPy's number of threads belongs to the process, torch's to each
-    thread. The first fit to enter notes both, each fit restores torch's for its own
-    thread, and the last one to leave restores that of the process.
+    thread. The first fit to enter notes both. Each fit restores torch's number for its
+    own thread, and the last one to leave restores the number of the process.
     """
 
     def __init__(self) -> None:
@@ -43,9 +44,8 @@ class _Limit:
 
     def __enter__(self) -> None:
         with self.lock:
-            found = (
-                torch.get_num_threads()
-            )  # a thread's first call takes the number that any thread set last
+            # a thread's first call takes the number that any thread set last
+            found = torch.get_num_threads()
             if not self.fits:
                 self.torch = found
                 self.blas = _find_libraries().limit(limits=1, user_api="blas")
@@ -67,23 +67,26 @@ if hasattr(os, "register_at_fork"):
 
 
 def limit_openmp() -> AbstractContextManager[Any]:
-    """Use one thread of OpenMP within the block: next to other work, scikit-learn's
-    threads wait for each other.
+    """Use one thread of OpenMP within the block.
+
+    Next to other work, scikit-learn's threads wait for each other.
     """
     return _find_libraries().limit(limits=1, user_api="openmp")
 
 
 def limit_threads(work: int) -> AbstractContextManager[None]:
-    """Use one thread within the block if a step's largest product is small: threads of
-    small operations wait for each other.
+    """Use one thread within the block if a step's largest product is small.
+
+    Threads of small operations wait for each other.
     """
     return nullcontext() if work > ONE_THREAD_WORK else _ONE_THREAD
 
 
 @contextmanager
 def flush_denormals(dtype: torch.dtype) -> Iterator[None]:
-    """Round numbers below float32's normal range to 0 within the block: x86 takes up to
-    a hundred times as long for each.
+    """Round numbers below float32's normal range to 0 within the block.
+
+    On x86 each of them takes up to a hundred times as long.
     """
     if dtype != torch.float32:
         yield
@@ -98,7 +101,8 @@ def flush_denormals(dtype: torch.dtype) -> Iterator[None]:
 
 
 def flushes_denormals() -> bool:
-    """Return whether torch rounds denormal numbers to 0: it has no function that says
-    so.
+    """Return whether torch rounds denormal numbers to 0.
+
+    No function of torch tells.
     """
     return not bool(torch.tensor(1e-310, dtype=torch.float64) * 1.0)
