@@ -201,10 +201,10 @@ def test_the_gradient_in_kernel_and_noise_is_that_of_differences(C):
         run.engine.prior.kernel,
         torch.tensor(Z),
         run.engine.prior.noise.detach(),
-        run.engine.prior.center,
-        run.engine.prior.spread,
-        latents,
-        frozenset({"kernel", "noise"}),
+        center=run.engine.prior.center,
+        spread=run.engine.prior.spread,
+        n_latent=latents,
+        learn=frozenset({"kernel", "noise"}),
     )
     given = {
         "prior": spectrum,
