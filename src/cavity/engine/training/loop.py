@@ -122,7 +122,7 @@ class Run:
 
             self.tally = [0.0, 0.0, 0, 0]  # of an epoch that max_seconds cut short
 
-        if self.learns:
+        if self.learns and self.engine.sites.sweeps:
             self._converge_sites()
         return self
 
@@ -205,7 +205,7 @@ class Run:
         )
         own.repairs = self.guard.repairs
         self.guard = own
-        self.state = state
+        self.state = self.engine.sites.adopt(state)
 
     def _epoch(self) -> Iterator[Step]:
         """Return the steps of the next epoch: one pass, or one step of the
