@@ -15,9 +15,12 @@ Objective = Callable[[np.ndarray], float]
 
 def objective_at(run: Machine, state: State) -> Objective:
     """The sums held fixed, unless they are parameters."""
-    return lambda theta: float(
-        run.step(state._replace(theta=torch.tensor(theta)))[1].objective
-    )
+
+    def objective(theta: np.ndarray) -> float:
+        moved = run.engine.sites.place(state._replace(theta=torch.tensor(theta)))
+        return float(run.step(moved)[1].objective)
+
+    return objective
 
 
 def converged_objective(run: Machine, fixed_point: State, tol: float) -> Objective:

@@ -243,6 +243,10 @@ def test_a_bound_that_does_not_fit_is_refused():
             "no objective that optimizer='lbfgs'",
         ),
         (
+            {"bound": "taylor", "q_update": "gradient"},
+            "no objective that q_update='gradient'",
+        ),
+        (
             {"bound": "jaakkola", "epsilon": 0.1},
             "epsilon=0.1 belongs to likelihood='robust-max'",
         ),

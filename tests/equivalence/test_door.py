@@ -2,6 +2,8 @@
 `evidence` and `fit` on plain arrays.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -295,3 +297,15 @@ def test_errors_say_what_is_wrong():
         GP(kernel=RBF(), likelihood=ProbitPairs(3), inducing=X, learn=frozenset("z"))
     with pytest.raises(BadOption, match="inducing"):
         GP(kernel=RBF(), likelihood=ProbitPairs(3), inducing=X[0])
+
+
+def test_a_free_q_is_fitted_and_has_no_sweeps():
+    X, y, gp = problem(3, learn=frozenset())
+    gp = replace(gp, likelihood=Softmax(3))
+    best = infer(gp, X, y, method=VI())
+    free = VI(sites="free")
+    found = fit(gp, X, y, method=free, optimizer="lbfgs", steps=300)
+    assert found.posterior.log_evidence == pytest.approx(best.log_evidence, abs=1e-5)
+    for ask in (infer, evidence):
+        with pytest.raises(BadOption, match="no sweeps"):
+            ask(gp, X, y, method=free)

@@ -113,11 +113,29 @@ def test_the_bound_at_any_q(C, likelihood, weighted):
     assert_as_it_stands(run, arbitrary(run.state))
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("likelihood", VARIATIONAL)
+@pytest.mark.parametrize("C", [2, 3])
+def test_the_bound_in_the_mean_and_factor_of_q(C, likelihood, weighted):
+    """Together with the hyper-parameters."""
+    run = setting(C, "vi", weighted, q_update="gradient", **VARIATIONAL[likelihood])
+    assert run.engine.sites.size == run.engine.shape[0] * (2 + 3)
+    assert_as_it_stands(run, run.engine.sites.place(run.state))
+
+
+@pytest.mark.parametrize("C", [2, 3])
+def test_the_mean_and_factor_of_q_alone(C):
+    run = setting(C, "vi", q_update="gradient", learn=())
+    assert len(run.state.theta) == run.engine.sites.size
+    assert_as_it_stands(run, run.engine.sites.place(run.state))
+
+
 SHARED = {
     "SEP": ("sep", {}),
     "tied robust EP": ("rep", {"sites": "tied", "learn": WITH_EPSILON, "epsilon": 0.1}),
     "natural steps": ("vi", {"learn": WITH_EPSILON}),
     "softmax": ("vi", {"likelihood": "softmax"}),
+    "gradient steps": ("vi", {"q_update": "gradient", "learn": WITH_EPSILON}),
 }
 
 
@@ -126,7 +144,7 @@ def test_a_batch_s_gradient_is_its_share(name):
     """Mini-batches of one pass, scaled up: their mean is the gradient of the whole."""
     method, options = SHARED[name]
     run = setting(3, method, **options)
-    state = arbitrary(run.state)
+    state = run.engine.sites.adopt(arbitrary(run.state))
     parts = [
         offered(run, state, batch)
         for batch in run.rows.batches(3, torch.Generator().manual_seed(0))

@@ -21,7 +21,16 @@ from reference.evidence_mc import (
     softmax_log_likelihood,
 )
 from reference.problems import hyper_parameters
-from support import classifier, converge, latents, machine, slow, toy
+from support import (
+    arbitrary,
+    classifier,
+    converge,
+    latents,
+    machine,
+    slow,
+    toy,
+    without_warnings,
+)
 
 NEW = np.random.default_rng(99).normal(size=(5, 2))
 
@@ -262,21 +271,72 @@ LIKELIHOODS = {
 }
 
 
+# options, and how far the moments of q may be from the optimum, where the bound is flat
+ENDS = {
+    "natural": ({"tol": 1e-10}, 1e-5),
+    "gradient": ({"tol": 1e-10, "max_epochs": 400}, 1e-3),
+}
+
+
+@pytest.mark.parametrize("q_update", ENDS)
 @pytest.mark.parametrize("likelihood", ["robust-max", "softmax"])
 @pytest.mark.parametrize("C", [2, 3])
-def test_the_bound_reached_is_the_oracle_s_maximum(C, likelihood):
+def test_the_bound_reached_is_the_oracle_s_maximum(C, likelihood, q_update):
     problem = setting(C, N=6)
     data = whitened(problem)[1]
     expected = LIKELIHOODS[likelihood]
     found = variational.maximise(data, expected)
-    model = fit(*problem, "vi", likelihood=likelihood, tol=1e-10)
+    end, atol = ENDS[q_update]
+    model = fit(*problem, "vi", likelihood=likelihood, q_update=q_update, **end)
     assert model.elbo_ == model.log_marginal_likelihood_
     assert model.elbo_ == pytest.approx(found.bound, abs=1e-6)
     assert model.elbo_ == pytest.approx(
         variational.bound(data, *gaussian(model), expected), abs=1e-6
     )
     for a, b in zip(gaussian(model), (found.mean, found.cov), strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-5)
+        np.testing.assert_allclose(a, b, atol=atol)
+
+
+@pytest.mark.parametrize(
+    ("C", "likelihood"), [(2, "robust-max"), (2, "softmax"), slow(3, "robust-max")]
+)
+def test_natural_and_gradient_steps_meet_at_one_bound(C, likelihood):
+    problem = setting(C, N=7)
+    one, other = (
+        fit(*problem, "vi", likelihood=likelihood, q_update=how, **end)
+        for how, (end, _) in ENDS.items()
+    )
+    assert other.elbo_ == pytest.approx(one.elbo_, abs=1e-4)
+    np.testing.assert_allclose(
+        other.predict_proba(NEW), one.predict_proba(NEW), rtol=0, atol=1e-3
+    )
+
+
+def test_a_free_q_adopts_what_sites_found():
+    X, y = toy(40, 3)
+    run = machine(X, y, X[:6], method="vi", q_update="gradient", optimizer="lbfgs")
+    found = arbitrary(run.state)
+    adopted = run.engine.sites.adopt(found)
+    assert adopted.theta.shape == run.state.theta.shape
+    torch.testing.assert_close(tuple(adopted.sums), tuple(found.sums))
+
+
+@pytest.mark.parametrize("batch_size", [None, 20])
+def test_gradient_steps_of_the_robust_max_bound_start_from_moment_matching(
+    monkeypatch, batch_size
+):
+    """Near the prior the bound has poor optima."""
+    X, y = toy(60, 3)
+    given = {"inducing": X[:8], "batch_size": batch_size, "max_epochs": 3}
+
+    def first_bound():
+        model = classifier("vi", q_update="gradient", random_state=0, **given)
+        with without_warnings():
+            return model.fit(X, y).history_[0]["objective"]
+
+    warm = first_bound()
+    monkeypatch.setattr("cavity.engine.assembly.make_warm_up", lambda engine: None)
+    assert warm > first_bound() + 10
 
 
 @pytest.mark.parametrize("likelihood", ["robust-max", "softmax"])

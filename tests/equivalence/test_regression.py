@@ -226,6 +226,18 @@ def test_the_exact_gradient_is_scikit_learns():
     )
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{}, slow({"optimizer": "adam", "learning_rate": 0.05, "max_epochs": 150})],
+    ids=["lbfgs", "adam"],
+)
+def test_every_way_of_stepping_q_comes_near_the_collapsed_bound(options):
+    best = explicit.sparse(explicit.kernels(k, Z, X, NEW), Y, NOISE, "vi")
+    gp = model("svi", inducing=Z, q_update="gradient", tol=0, **options).fit(X, Y)
+    assert best.log_evidence - 0.05 < gp.elbo_ <= best.log_evidence + 1e-9
+    np.testing.assert_allclose(gp.predict(NEW), best.mean, atol=0.1)
+
+
 def test_mini_batches_climb_towards_the_full_bound():
     options = {"inducing": Z, "learn": ("kernel", "noise"), "jitter": 1e-8}
     full = model("vi", **options, tol=1e-6).fit(X, Y)

@@ -56,9 +56,10 @@ def test_an_interrupted_refit_is_what_partial_fit_goes_on_from():
     assert clf.predict_proba(X).shape == (40, len(clf.classes_)) == (40, 2)
 
 
-def test_a_warm_start_with_other_points_is_a_cold_one_for_q():
+@pytest.mark.parametrize("q_update", ["natural", "gradient"])
+def test_a_warm_start_with_other_points_is_a_cold_one_for_q(q_update):
     """VI's q would else start at the prior, where its bound has poor optima."""
-    options = QUICK | {"method": "vi"}
+    options = QUICK | {"method": "vi", "q_update": q_update}
     warm = (
         classifier(**options, warm_start=True)
         .fit(X, Y)

@@ -26,6 +26,7 @@ from cavity.fitting.options import nest
 from cavity.methods import (
     BCM,
     REP,
+    SVGP,
     VI,
     ConjugateGradients,
     Laplace,
@@ -53,6 +54,7 @@ CLASSIFIERS = {
     "pep-0.8": (PowerEP(power=0.8), {}),
     "gfitc": ("gfitc", {"max_epochs": 2}),
     "vi": ("vi", {}),
+    "vi-gradient": (VI(q_update="gradient"), {}),
     "vi-softmax": (VI(likelihood="softmax"), {"max_epochs": 4}),
     "laplace": ("laplace", {"max_epochs": 2}),
     "ep-batches": ("ep", {"batch_size": 64, "max_epochs": 2}),
@@ -85,6 +87,7 @@ REGRESSORS = {
             "cg",
         )
     },
+    "svi-gradient": (SVGP(q_update="gradient"), {}),
     "bcm-random": (BCM(n_blocks=3, blocks="random"), {}),
     "sd-information": (SubsetOfData(selection="information"), {}),
     "vi-spectrum": ("vi", {"inducing": "spectrum"}),

@@ -33,6 +33,7 @@ METHODS = {
     "gfitc": dict(method="gfitc"),
     "vi": dict(method="vi"),
     "vi softmax": dict(method="vi", likelihood="softmax"),
+    "vi gradient": dict(method="vi", q_update="gradient"),
     "nothing learnt": dict(learn=(), noise=0.0),
     "all shared": dict(share="both"),
     "inducing shared": dict(share="inducing", noise=[0.1, 0.2, 0.3]),

@@ -25,6 +25,7 @@ VARIANTS = {
     "conjugate gradients in single precision": {"method": "cg", "dtype": "float32"},
     "a committee in single precision": {"method": "bcm", "dtype": "float32"},
     "mini-batches": {"method": "svi", "batch_size": 10},
+    "free mean and factor": {"method": "svi", "q_update": "gradient"},
     "units of y": {"method": "vi", "normalize_y": False},
     "nothing learnt": {"method": "fitc", "learn": ()},
     "a sum of kernels": {"method": "nystrom", "kernel": RBF() * Linear() + Matern32()},

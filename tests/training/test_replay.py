@@ -19,6 +19,7 @@ METHODS = [
     dict(method="sep"),
     dict(method="rep"),
     dict(method="vi"),
+    dict(method="vi", q_update="gradient"),
 ]
 pytestmark = pytest.mark.filterwarnings("ignore")
 

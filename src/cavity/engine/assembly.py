@@ -18,6 +18,7 @@ from cavity.engine.inference import (
     Averaged,
     Coupled,
     Engine,
+    Free,
     Optimiser,
     Own,
     SiteStore,
@@ -208,12 +209,13 @@ def make_engine(
         kind = Coupled
 
     device = prior.center.device
+    sites = make_site_store(method, likelihood, weights, prior)
     return kind(
         prior=prior,
         parameters=learnt,
         factor=likelihood,
-        sites=make_site_store(method, likelihood, weights, prior.n_latent, device),
-        hyper_prior=hyper_prior,
+        sites=sites,
+        hyper_prior=hyper_prior.extend(sites.size),
         total=_scalar(weights.total, device),
         removal=method.removal,
         placement=PLACEMENTS[method.placement](),
@@ -225,23 +227,21 @@ def make_engine(
 def with_rows(engine: Engine, method: Scheme, weights: Weights) -> Engine:
     """Return the engine of the same model for other rows."""
     device = engine.total.device
-    C = engine.prior.n_latent
-    sites = make_site_store(method, engine.factor, weights, C, device)
+    sites = make_site_store(method, engine.factor, weights, engine.prior)
     return replace(engine, sites=sites, total=_scalar(weights.total, device))
 
 
 def make_site_store(
-    method: Scheme,
-    likelihood: Likelihood,
-    weights: Weights,
-    n_latent: int,
-    device: torch.device,
+    method: Scheme, likelihood: Likelihood, weights: Weights, prior: Prior
 ) -> SiteStore:
     """Make the store of sites, with the weighted counts that it needs."""
+    device = prior.center.device
     total = _scalar(weights.total, device)
     weighted = not weights.lightest == weights.heaviest == 1
     if method.sites == "averaged":
         return Averaged(total)
+    if method.sites == "free":
+        return Free(total, (prior.n_latent, prior.size))
     if method.sites == "own":
         return Own(
             total=total,
@@ -251,7 +251,7 @@ def make_site_store(
             on_f=method.on_f,
         )
 
-    counts = count_sites(likelihood, weights, n_latent)
+    counts = count_sites(likelihood, weights, prior.n_latent)
     return Tied(
         counts=torch.tensor(counts, device=device),
         weighted=weighted,
@@ -266,6 +266,14 @@ def count_sites(likelihood: Likelihood, weights: Weights, n_latent: int) -> Floa
     weight = np.repeat(weights.totals, each.shape[1])
     counts = np.bincount(each.flatten().numpy(), weight, n_latent)
     return np.asarray(counts, np.float64)
+
+
+def make_warm_up(engine: Engine) -> Engine:
+    """Make the engine that finds a first q by moment matching."""
+    sites = engine.sites
+    if isinstance(sites, Free):
+        sites = Averaged(sites.total)
+    return replace(engine, removal=1.0, sites=sites)
 
 
 def make_optimiser(steps: Steps) -> Optimiser:

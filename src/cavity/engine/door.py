@@ -29,7 +29,7 @@ from cavity.engine.training.fixed_point import Rest
 from cavity.engine.training.loop import Run
 from cavity.engine.training.objective import Point, evaluate_first
 from cavity.engine.training.steps import Steps
-from cavity.errors import BadInput
+from cavity.errors import BadInput, BadOption
 
 JITTER = {torch.float64: 1e-6, torch.float32: 1e-4}  # relative to the kernel's variance
 PIECE_BYTES = 128 << 20  # of a projection [C M B]
@@ -223,6 +223,12 @@ def fit(
 
 def _find_fixed_point(run: Run, tol: float | None, max_sweeps: int) -> Point:
     """Let the sites of a run converge, and leave them in its state."""
+    if not run.engine.sites.sweeps:
+        raise BadOption(
+            "sites='free' has no sweeps that find q at given hyper-parameters: use "
+            "engine.fit, or VI() with the natural gradient."
+        )
+
     run.warm_up()
     if tol is None:
         tol = TOL[run.engine.prior.center.dtype]

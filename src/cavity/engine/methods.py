@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Store = Literal["own", "tied", "averaged"]
+Store = Literal["own", "tied", "averaged", "free"]
 Place = Literal["t", "f", "mode"]
 
 
@@ -20,9 +20,9 @@ class Scheme:
 
     Attributes
     ----------
-    sites : {"own", "tied", "averaged"}
-        One pair of numbers per site of every row; sums of sites only; or sums that move
-        by natural gradients.
+    sites : {"own", "tied", "averaged", "free"}
+        One pair of numbers per site of every row; sums of sites only; sums that move by
+        natural gradients; or none: the mean and Cholesky factor of q are parameters.
     removal : float
         Share of a site that a cavity removes: 1 EP, p power EP, 0 variational.
     placement : {"t", "f", "mode"}
@@ -99,7 +99,9 @@ class GFITC(Scheme):
 
 @dataclass(frozen=True, kw_only=True)
 class VI(Scheme):
-    """Variational inference by natural gradients."""
+    """Variational inference: by natural gradients, or with `sites="free"` by gradients
+    of the mean and Cholesky factor of q.
+    """
 
     sites: Store = "averaged"
     removal: float = 0.0

@@ -58,9 +58,11 @@ def make_run(
     has_q = False
     if earlier is not None:
         state, has_q = continue_from(state, earlier)
+    if has_q:
+        state = engine.sites.adopt(state)
     warm_up = None
     if method.starts_from_ep and not has_q:
-        warm_up = replace(engine, removal=1.0)
+        warm_up = assembly.make_warm_up(engine)
     return Run(
         engine,
         data,

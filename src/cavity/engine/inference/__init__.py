@@ -14,4 +14,4 @@ from cavity.engine.inference.state import (
     copy_state,
     empty_sites,
 )
-from cavity.engine.inference.variational import Averaged
+from cavity.engine.inference.variational import Averaged, Free

@@ -59,7 +59,7 @@ class Collected(NamedTuple):
 
     q: Posterior  # of the old sums, which the rows saw
     totals: Totals
-    gradient: Tensor  # [P]
+    gradient: Tensor  # [P], without the own parameters of q
     sums: Sums  # the new ones
     factor: Factor  # of the new q
 
@@ -157,11 +157,17 @@ class Engine(Visits):
         return state._replace(sums=reduce.sum(sums))
 
     def theta(self) -> Tensor:
-        """Return the workspace's hyper-parameters as a vector."""
+        """Return the workspace's hyper-parameters as a vector, with zeros for the own
+        parameters of q.
+        """
+        of_q = torch.zeros(
+            self.sites.size, dtype=torch.float64, device=self.total.device
+        )
         if not self.parameters:
-            return torch.zeros(0, dtype=torch.float64, device=self.total.device)
+            return of_q
 
-        return parameters_to_vector(self.parameters.values()).detach().clone()
+        vector = parameters_to_vector(self.parameters.values()).detach()
+        return torch.cat([vector, of_q.to(vector)])
 
     def step(
         self,
@@ -195,7 +201,7 @@ class Engine(Visits):
         pulls = learn and not self.exact
         updates: list[SiteUpdate] = []
         totals: Totals | None = None
-        slope = torch.zeros_like(state.theta)
+        slope = torch.zeros_like(state.theta[: len(state.theta) - self.sites.size])
         found = None
         for piece in batch.split(self.chunk):
             if found is not None and pulls:
@@ -265,10 +271,17 @@ class Engine(Visits):
 
         slope = promise = None
         if optimiser is not None:
-            slope = scale * gradient + pull
+            of_q = self.sites.slope(theta, Sums(totals.P, totals.h), scale)
+            slope = torch.cat([scale * gradient, of_q]) + pull
             theta, memory = optimiser.step(memory, theta, slope, state.rate)
             if full:
                 promise = (slope * (theta - state.theta)).sum()
+
+        moved = state._replace(theta=theta, sums=sums, optimiser=memory)
+        if self.sites.size:
+            moved = self.sites.place(moved)
+            sums = moved.sums
+            factor = self.sites.factorise(sums)
 
         size = sums.h.sum() + evidence
         broken = q.failed | totals.failed
@@ -287,7 +300,7 @@ class Engine(Visits):
         info = Info(
             objective, evidence, totals.skipped, failed, broken, known, slope, promise
         )
-        return state._replace(theta=theta, sums=sums, optimiser=memory), info
+        return moved, info
 
     def _choose(
         self,

@@ -170,6 +170,12 @@ class SiteStore(ABC):
 
     tied: ClassVar[bool] = True  # whether rows have no sites of their own
     weighted = False  # whether the weight of some row is not 1
+    size: int = 0  # number of parameters that q has of its own, at the end of θ
+
+    @property
+    def sweeps(self) -> bool:
+        """Whether sweeps at fixed parameters move q."""
+        return self.size == 0
 
     def factorise(self, sums: Sums) -> Factor:
         """Factorise what `gaussian` needs."""
@@ -229,6 +235,20 @@ class SiteStore(ABC):
             torch.addcmul(added.P, keep[..., None], sums.P),
             torch.addcmul(added.h, keep, sums.h),
         )
+
+    def slope(self, theta: Tensor, added: Sums, scale: Tensor) -> Tensor:
+        """Return the gradient of the bound in q's own parameters; all rows' sites have
+        the sums scale · added.
+        """
+        return theta[:0]
+
+    def place(self, state: State) -> State:
+        """Return the state with the q of its own parameters, if q has any."""
+        return state
+
+    def adopt(self, state: State) -> State:
+        """Return the state with q's own parameters, if any, set to those of its sums."""
+        return state
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -93,6 +93,12 @@ class HyperPrior(NamedTuple):
         sd = torch.where(self.precision > 0, sd, without)
         return HyperPrior(self.mean, sd, tuple(pools))
 
+    def extend(self, count: int) -> HyperPrior:
+        """Return the prior of θ with that many more values, which have none."""
+        rest = self.mean.new_zeros(count)
+        mean = torch.cat([self.mean, rest])
+        return HyperPrior(mean, torch.cat([self.precision, rest]), self.pools)
+
     def log_density(self, theta: Tensor, gradient: Tensor) -> Tensor:
         """Return the log density up to a constant, given the gradient at theta."""
         return 0.5 * gradient.dot(theta - self.mean)

@@ -112,7 +112,7 @@ class Run:
 
             self.tally = [0.0, 0.0, 0, 0]  # of an epoch that max_seconds cut short
 
-        if self.learns:
+        if self.learns and self.engine.sites.sweeps:
             self._converge_sites()
         return self
 
@@ -195,9 +195,10 @@ class Run:
 
         own.repairs = self.guard.repairs
         self.guard = own
-        self.state = self.state._replace(
+        state = self.state._replace(
             damping=damping, position=torch.zeros_like(self.state.position)
         )
+        self.state = self.engine.sites.adopt(state)
 
     def _epoch(self) -> Iterator[Step]:
         """Return the steps of the next epoch.

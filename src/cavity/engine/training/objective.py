@@ -61,7 +61,7 @@ def evaluate(run: Run, theta: Tensor, rest: Rest | None = None) -> Point | None:
 
     for share in shares:
         state = begin._replace(theta=theta, damping=share * damping)
-        found = _converge(run, state, rest)
+        found = _converge(run, run.engine.sites.place(state), rest)
         if found is not None:
             return found._replace(state=found.state._replace(damping=damping))
 
@@ -111,7 +111,9 @@ def _without_sites(state: State) -> State:
 def _converge(run: Run, state: State, rest: Rest) -> Point | None:
     engine = run.engine
     frozen = engine.freeze(state, run.rows, learn=not engine.exact)
-    swept = find_fixed_point(run, state, rest, frozen)
+    swept: State | None = state
+    if engine.sites.sweeps:
+        swept = find_fixed_point(run, state, rest, frozen)
     if swept is None:
         return None
 

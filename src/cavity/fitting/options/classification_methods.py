@@ -24,9 +24,12 @@ from cavity.errors import BadOption
 from cavity.fitting.options.method import (
     DEFAULT_EPSILON,
     METHODS,
+    Q_UPDATES,
     LikelihoodMethod,
     Method,
     check_epsilon,
+    check_unswept,
+    no_sweeps,
     read_likelihood,
 )
 from cavity.fitting.options.value_checks import checked, number, one_of
@@ -195,8 +198,6 @@ class GFITC(LikelihoodMethod):
 class VI(LikelihoodMethod):
     """Variational inference: maximises a lower bound on the evidence. [METHOD 9]
 
-    It takes natural-gradient steps.
-
     Parameters
     ----------
     likelihood : str, cavity.likelihoods.Likelihood or None, default=None
@@ -215,6 +216,9 @@ class VI(LikelihoodMethod):
         How probabilities are averaged, for two classes and "softmax": "quadrature" by a
         one-dimensional integral, "probit" by σ(m/√(1 + πv/8)), which is off by at most
         0.02.
+    q_update : {"natural", "gradient"}, default="natural"
+        Natural-gradient steps of q, or gradient steps on its mean and Cholesky factor
+        together with the hyper-parameters.
 
     Examples
     --------
@@ -231,13 +235,20 @@ class VI(LikelihoodMethod):
     predictive: str = field(
         default="quadrature", metadata=checked(one_of, ("quadrature", "probit"))
     )
+    q_update: str = field(default="natural", metadata=checked(one_of, Q_UPDATES))
 
     @property
     def scheme(self) -> Scheme:  # type: ignore[override]
+        sites = Q_UPDATES[self.q_update]
         if self.bound == "quadrature":
-            return schemes.VI(starts_from_ep=self._robust)
+            return schemes.VI(sites=sites, starts_from_ep=self._robust)
 
-        return schemes.VI(damping=1.0)  # one step reaches the best q of a parabola
+        # one step reaches the best q of a parabola
+        return schemes.VI(sites=sites, damping=1.0)
+
+    @property
+    def full_batch_optimizer(self) -> str:  # type: ignore[override]
+        return "lbfgs" if self.q_update == "gradient" else "sign"
 
     @property
     def _named(self) -> Any:
@@ -275,6 +286,8 @@ class VI(LikelihoodMethod):
                 "not explain for sure is enough. Use a positive epsilon=, "
                 "method='rep', or likelihood='softmax'."
             )
+        if self.bound == "taylor" and self.q_update == "gradient":
+            raise _no_objective("q_update='gradient'")
 
         return self
 
@@ -297,11 +310,9 @@ class VI(LikelihoodMethod):
     ) -> None:
         super().check_training(optimizer=optimizer, schedule=schedule, damping=damping)
         if self.bound == "taylor" and optimizer == "lbfgs":
-            raise BadOption(
-                "bound='taylor' moves its expansion with q and has no objective that "
-                "optimizer='lbfgs' could maximise: use optimizer='sign' or 'adam', or "
-                "bound='jaakkola'."
-            )
+            raise _no_objective("optimizer='lbfgs'")
+        if self.q_update == "gradient":
+            check_unswept(schedule, damping)
 
     def sampling_problem(self) -> str | None:
         if self._robust:
@@ -315,8 +326,18 @@ class VI(LikelihoodMethod):
                 "bound='taylor' moves its expansion with q and has no value that "
                 "belongs to given hyper-parameters: use bound='jaakkola'."
             )
+        if self.q_update == "gradient":
+            return no_sweeps()
 
         return super().sampling_problem()
+
+
+def _no_objective(what: str) -> BadOption:
+    return BadOption(
+        f"bound='taylor' moves its expansion with q and has no objective that {what} "
+        "could maximise: use q_update='natural' with optimizer='sign' or 'adam', or "
+        "bound='jaakkola'."
+    )
 
 
 @METHODS.register

@@ -13,7 +13,7 @@ from cavity.common.params import Parameters
 from cavity.common.registry import Registry
 from cavity.engine import methods as schemes
 from cavity.engine.likelihoods import LIKELIHOODS, Likelihood, ProbitPairs
-from cavity.engine.methods import Scheme
+from cavity.engine.methods import Scheme, Store
 from cavity.errors import BadOption
 from cavity.fitting.options.value_checks import number, one_of, read_declared
 
@@ -70,7 +70,7 @@ class Method(Parameters):
 
     @property
     def site_store(self) -> str:
-        """How sites are stored: "own", "tied" or "averaged"."""
+        """How sites are stored: "own", "tied", "averaged" or "free" (not at all)."""
         return self.scheme.sites
 
     @property
@@ -233,7 +233,27 @@ class LikelihoodMethod(Method):
         return read_likelihood(self.likelihood)
 
 
+def no_sweeps() -> str:
+    """Return why hyper-parameters cannot be sampled with free parameters of q."""
+    return (
+        "q_update='gradient' has no sweeps that find the best q at given "
+        "hyper-parameters: use q_update='natural'."
+    )
+
+
+def check_unswept(schedule: str, damping: float | None) -> None:
+    """Refuse options of sweeps for q_update="gradient", which makes none."""
+    given = {"damping": (damping, None), "schedule": (schedule, "inner-approx")}
+    for name, (value, usual) in given.items():
+        if value != usual:
+            raise BadOption(
+                f"{name}={value!r} belongs to sweeps, which q_update='gradient' does "
+                "not make: leave it out, or use q_update='natural'."
+            )
+
+
 METHODS: Registry[Method] = Registry("method")
+Q_UPDATES: dict[str, Store] = {"natural": "averaged", "gradient": "free"}
 
 
 def method_names(task: str) -> dict[str, type[Method]]:

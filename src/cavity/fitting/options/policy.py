@@ -378,7 +378,7 @@ def _batch_size(
 
 def _count_epochs(config: Config, size: TableSize, steps: _Steps) -> int:
     """Return the most epochs, where the user leaves them to the library."""
-    if not config.learn:
+    if not config.learn and config.method.site_store != "free":
         return papers.SWEEPS
     if steps.batch is not None:
         return max(3, math.ceil(steps.number * steps.batch / size.rows))

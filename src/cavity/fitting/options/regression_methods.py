@@ -9,7 +9,14 @@ from cavity.engine import methods as schemes
 from cavity.engine.likelihoods import Committee, Gaussian
 from cavity.engine.methods import Scheme
 from cavity.errors import BadOption
-from cavity.fitting.options.method import METHODS, Method, read_method
+from cavity.fitting.options.method import (
+    METHODS,
+    Q_UPDATES,
+    Method,
+    check_unswept,
+    no_sweeps,
+    read_method,
+)
 from cavity.fitting.options.value_checks import checked, number, one_of, whole
 
 SELECTIONS = ("entropy", "information")
@@ -137,15 +144,45 @@ class SGPR(_Variational):
 
 
 @METHODS.register
+@dataclass(eq=False, repr=False)
 class SVGP(_Variational):
-    """Stochastic variational inference: natural-gradient steps in mini-batches."""
+    """Stochastic variational inference in mini-batches.
+
+    Parameters
+    ----------
+    q_update : {"natural", "gradient"}, default="natural"
+        Natural-gradient steps of q, or gradient steps on its mean and Cholesky factor
+        together with the hyper-parameters.
+    """
 
     name = "svi"
     takes_spectrum = True
     needs_all_rows = False
     in_memory = False
-    full_batch_optimizer = "sign"
     has_evidence = True
+
+    q_update: str = field(default="natural", metadata=checked(one_of, Q_UPDATES))
+
+    @property
+    def scheme(self) -> Scheme:  # type: ignore[override]
+        return schemes.VI(sites=Q_UPDATES[self.q_update], damping=1.0)
+
+    @property
+    def full_batch_optimizer(self) -> str:  # type: ignore[override]
+        return "lbfgs" if self.q_update == "gradient" else "sign"
+
+    def check_training(
+        self, *, optimizer: str, schedule: str, damping: float | None
+    ) -> None:
+        super().check_training(optimizer=optimizer, schedule=schedule, damping=damping)
+        if self.q_update == "gradient":
+            check_unswept(schedule, damping)
+
+    def sampling_problem(self) -> str | None:
+        if self.q_update == "gradient":
+            return no_sweeps()
+
+        return super().sampling_problem()
 
 
 @METHODS.register
