@@ -29,12 +29,12 @@ def choose_training_rows(
     """
     method = config.method
     if method.committee is not None:
-        (n_blocks, blocks) = method.committee
-        (distinct, place) = distinct_rows(table.X)
-        member = BLOCKS[blocks](
-            distinct, min(n_blocks, len(distinct)), begin.columns, rng
-        )
+        n_blocks, blocks = method.committee
+        distinct, place = distinct_rows(table.X)
+        n_blocks = min(n_blocks, len(distinct))
+        member = BLOCKS[blocks](distinct, n_blocks, begin.columns, rng)
         return replace(table, member=member[place])
+
     if method.active_set is not None:
         return _select_active_set(config, method.active_set, table, begin)
 
@@ -53,10 +53,14 @@ def _select_active_set(
     weight = np.bincount(place, weights=table.weight)
     y = np.bincount(place, weights=table.weight * table.y) / weight
     noise = np.maximum(config.noise[0], 1e-6) / weight
-    kernel: Any = RBF() if config.kernel is None else copy.deepcopy(config.kernel)
+    kernel: Any = RBF()
+    if config.kernel is not None:
+        kernel = copy.deepcopy(config.kernel)
     if isinstance(kernel, Kernel):
         kernel.bind(1, begin.columns)
-    kept = np.isin(place, active_rows(kernel, distinct, y, noise, M, selection))
+
+    active = active_rows(kernel, distinct, y, noise, M, selection)
+    kept = np.isin(place, active)
     return replace(table, X=table.X[kept], y=table.y[kept], weight=table.weight[kept])
 
 
@@ -69,9 +73,8 @@ def information(mean: Floats, var: Floats, y: Floats, noise: Floats) -> Floats:
     """Return the KL divergence of f's marginal with the row from the one without."""
     keep = noise / (var + noise)
     moved = (1 - keep) * (y - mean)
-    return np.asarray(
-        0.5 * (keep - 1 - np.log(keep) + moved**2 / np.maximum(var, 1e-300))
-    )
+    from_mean = moved**2 / np.maximum(var, 1e-300)
+    return np.asarray(0.5 * (keep - 1 - np.log(keep) + from_mean))
 
 
 CRITERIA = {"entropy": entropy, "information": information}
@@ -93,8 +96,11 @@ def active_rows(
     for m in range(M):
         gain = CRITERIA[criterion](mean, np.maximum(var, 0.0), y, noise)
         gain[chosen[:m]] = -np.inf
-        best = chosen[m] = int(np.argmax(gain))
-        k = kernel.cross(rows[None, best : best + 1], rows)[0, 0].double().cpu().numpy()
+        best = int(np.argmax(gain))
+        chosen[m] = best
+
+        row = rows[None, best : best + 1]
+        k = kernel.cross(row, rows)[0, 0].double().cpu().numpy()
         scale = np.sqrt(max(var[best], 0.0) + noise[best])
         factor[m] = (k - factor[:m, best] @ factor[:m]) / scale
         mean += factor[m] * ((y[best] - mean[best]) / scale)
@@ -126,7 +132,8 @@ def clustered_blocks(
             member[rows] = first
             return
 
-        order = rows[np.argsort(U[rows, U[rows].var(0).argmax()], kind="stable")]
+        longest = U[rows].var(0).argmax()
+        order = rows[np.argsort(U[rows, longest], kind="stable")]
         left = blocks // 2
         cut = round(len(rows) * left / blocks)
         halve(order[cut:], first, blocks - left)

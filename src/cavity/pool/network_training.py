@@ -110,14 +110,16 @@ def _find_axes(Z: Array) -> Array:
     kept = axes[size > 1e-5 * size[0]]
     largest = np.abs(kept).argmax(1)
     kept *= np.sign(kept[np.arange(len(kept)), largest])[:, None]
-    return np.asarray(kept.T * math.sqrt(len(kept) / Z.shape[1]), np.float32)
+    unit = math.sqrt(len(kept) / Z.shape[1])
+    return np.asarray(kept.T * unit, np.float32)
 
 
 def _draw_layers(
     K: int, sizes: tuple[int, ...], rng: np.random.Generator
 ) -> list[Array]:
-    """Draw slopes [K n m] and biases [K 1 m] of each layer, uniform as by Glorot and
-    Bengio.
+    """Draw slopes [K n m] and biases [K 1 m] of each layer.
+
+    Uniform, with the bounds of Glorot and Bengio.
     """
     layers = []
     for n, m in pairwise(sizes):
@@ -169,8 +171,9 @@ def _take_steps(
     omega: Array,
     batches: Iterator[Ints],
 ) -> Iterator[Array]:
-    """Yield all weights as one vector after each step of AdamW; the next step
-    overwrites it.
+    """Yield all weights as one vector after each step of AdamW.
+
+    The next step overwrites it.
     """
     theta = np.concatenate([part.ravel() for part in layers])
     gradient = np.empty_like(theta)
@@ -183,10 +186,12 @@ def _take_steps(
     for t, rows in enumerate(batches, start=1):
         weight = omega[rows][..., None] / rows.shape[1]
         _differentiate(here, slope, Z[rows], labels[rows], weight)
+
         mean += (1 - MOMENTUM) * (gradient - mean)
         square += (1 - SQUARES) * (gradient * gradient - square)
         rate = RATE / (1 - MOMENTUM**t)
         spread = np.sqrt(square / (1 - SQUARES**t)) + 1e-8
+
         theta *= kept
         theta -= rate * mean / spread
         yield theta
@@ -211,6 +216,7 @@ def _differentiate(
     values = [z]  # inputs of each layer
     for A, a in zip(slopes[:-1], biases[:-1], strict=True):
         values.append(np.maximum(values[-1] @ A + a, 0))
+
     log_p = NUMPY.log_softmax(values[-1] @ slopes[-1] + biases[-1])
     error = (np.exp(log_p) - labels) * omega
     for i in reversed(range(len(values))):

@@ -69,9 +69,9 @@ class Forest(NamedTuple):
     # whether values are scores of a softmax; otherwise they are frequencies, which are
     # averaged over the trees
     boosted: bool
-    # [D] or empty: the levels of a category are separate features, but trees split one
-    # column with a code for each level. `block` is the first feature of each feature's
-    # category, where that column stands, or the feature itself
+    # [D] or empty. The levels of a category are separate features, but trees split one
+    # column with a code for each level, at the category's first feature. `block` is that
+    # feature for each level; other features stand for themselves
     block: Index = NO_CODES
     code: Floats = NO_CODES  # 1 for other features
 
@@ -182,8 +182,10 @@ class Forest(NamedTuple):
         return climb
 
     def _rank_thresholds(self) -> tuple[dict[int, NDArray[Any]], Index]:
-        """Return the distinct thresholds of each feature that splits, and the rank of
-        each node's threshold among them, [nodes].
+        """Return the distinct thresholds of each feature, and each node's rank [nodes].
+
+        Only features that split have thresholds. The rank is the place of the node's
+        threshold among them.
         """
         inner = np.flatnonzero(self.child != np.arange(len(self.child)))
         inner = inner[np.argsort(self.feature[inner], kind="stable")]
@@ -193,26 +195,29 @@ class Forest(NamedTuple):
         edges = {}
         for feature, first, last in zip(features.tolist(), start, ends, strict=False):
             nodes = inner[first:last]
-            edges[feature], rank[nodes] = np.unique(
-                self.threshold[nodes], return_inverse=True
-            )
+            found = self.threshold[nodes]
+            edges[feature], rank[nodes] = np.unique(found, return_inverse=True)
 
         return edges, rank
 
     def _arrange_levels(self, at: Index, rank: Index) -> list[Level]:
-        """Return the nodes at and below the roots `at`, level by level: left children,
-        then right ones.
+        """Return the nodes at and below the roots `at`, level by level.
+
+        In a level, left children come before right ones.
         """
         levels: list[Level] = []
         own = np.arange(len(self.child)) - np.repeat(self.root, self._sizes())
         while not levels or len(levels[-1].inner):
             number = np.repeat(own[at, None].astype(np.uint8), CLIMBED, 1)
+
             inner = np.flatnonzero(self.child[at] != at)
             at = at[inner]
             feature = self.feature[at].astype(np.intp)
             order = rank[at, None].astype(np.uint8)
             levels.append(Level(inner, feature, order, number))
-            at = np.concatenate([self.child[at], self.child[at] + 1])
+
+            left = self.child[at]
+            at = np.concatenate([left, left + 1])
 
         return levels
 
@@ -290,6 +295,7 @@ def _climb(levels: list[Level], code: Bytes, scratch: Bytes) -> Bytes:
 
 
 def _normalised(p: Floats) -> Floats:
+    """Return the logs of rows scaled to probabilities of at least about LEAST."""
     p = np.maximum(p / p.sum(1, keepdims=True), LEAST)
     return np.asarray(np.log(p / p.sum(1, keepdims=True)))
 
@@ -318,7 +324,8 @@ class Nodes(NamedTuple):
             threshold = _round_down(threshold)
         # number of each leaf among the leaves
         number = np.cumsum(self.left == np.arange(len(self.left))) - 1
-        value = self.value[number[node[is_leaf]]].astype(np.float32, copy=False)
+        leaves = number[node[is_leaf]]
+        value = self.value[leaves].astype(np.float32, copy=False)
         place, distinct = _find_distinct(value)
         leaf = np.zeros(len(node), np.int64)
         leaf[is_leaf] = place
@@ -341,6 +348,8 @@ class Nodes(NamedTuple):
         """
         inner = np.flatnonzero(self.left != np.arange(len(self.left)))
         trees = len(self.root)
+
+        # roots first, then pairs of children; sorted by their trees
         pairs = np.stack([self.left[inner], self.right[inner]], 1)
         nodes = np.concatenate([self.root, pairs.reshape(-1)]).astype(np.intp)
         tree_of_pair = np.searchsorted(self.root, inner, side="right") - 1
@@ -349,6 +358,7 @@ class Nodes(NamedTuple):
         node = nodes[order]
         place = np.empty(len(node), np.int32)
         place[order] = np.arange(len(node))
+
         child = np.arange(len(node), dtype=np.int32)
         parents = np.flatnonzero(self.left[node] != node)
         pair = np.searchsorted(inner, node[parents])
@@ -377,8 +387,9 @@ def _find_distinct(
 
 
 def _round_down(threshold: Floats) -> NDArray[np.float32]:
-    """Return the largest float32 up to each threshold: the same float32 cells are at
-    most this.
+    """Return the largest float32 up to each threshold.
+
+    The same float32 cells are at most this.
     """
     nearest = threshold.astype(np.float32)
     below = np.nextafter(nearest, np.float32(-np.inf))

@@ -63,7 +63,8 @@ def draw_calibration(P: Floats, codes: Any) -> Figure:
 def draw_rejection(P: Floats, codes: Any) -> Figure:
     """Draw the error of the kept rows when the least certain ones are set aside."""
     curve = rejection(P, codes)
-    keep = np.unique(np.round(np.linspace(0, len(curve.error) - 1, 60)).astype(int))
+    places = np.linspace(0, len(curve.error) - 1, 60)
+    keep = np.unique(np.round(places).astype(int))
     rejected = curve.rejected[keep]
     error = curve.error[keep]
     labels = ("share of rows set aside", "error of the others")
@@ -77,7 +78,7 @@ def draw_rejection(P: Floats, codes: Any) -> Figure:
     half = curve.error[min(middle, len(curve.error) - 1)]
     alt = (
         f"The error falls from {curve.error[0]:.3f} on all rows to {half:.3f} on the "
-        f"more certain half."
+        "more certain half."
     )
     caption = "The error that remains if a person decides the least certain rows."
     head = "What if unsure rows go to a person?"
@@ -168,7 +169,10 @@ def _draw_line(
     plot = Plot((first, end), bounds, labels=(name_column(found.name), what))
 
     for s in series:
-        band = s.kind if len(series) <= 3 else f"{s.kind} pale"
+        band = s.kind
+        if len(series) > 3:
+            band += " pale"
+
         plot.band(x, s.low[~missing], s.high[~missing], band)
         plot.line(x, s.mean[~missing], s.kind)
 
@@ -217,15 +221,19 @@ def _draw_levels(
 
 
 def draw_scatter(mean: Floats, std: Floats, y: Floats, target: str) -> Figure:
-    chosen = np.unique(np.linspace(0, len(y) - 1, min(len(y), MAX_DOTS)).astype(int))
+    """Draw true against predicted values of some rows."""
+    n_dots = min(len(y), MAX_DOTS)
+    chosen = np.unique(np.linspace(0, len(y) - 1, n_dots).astype(int))
     both = np.concatenate([mean[chosen], y[chosen]])
     ends = (float(both.min()), float(both.max()))
     name = target.removeprefix("the ")
     plot = Plot(ends, ends, labels=(f"predicted {name}", f"true {name}"))
     plot.line(ends, ends, "reference")
     for i in chosen:
-        outside = abs(y[i] - mean[i]) > NORMAL_95 * std[i]
-        kind = "c1 pale" if outside else "c0 pale"
+        kind = "c0 pale"
+        if abs(y[i] - mean[i]) > NORMAL_95 * std[i]:
+            kind = "c1 pale"
+
         predicted = f"{format_number(mean[i], 4)} ± {format_number(std[i], 2)}"
         tip = f"row {i}: predicted {predicted}, true {format_number(y[i])}"
         plot.dot(mean[i], y[i], kind, tip, radius=3)
@@ -243,7 +251,11 @@ def draw_coverage(mean: Floats, std: Floats, y: Floats) -> Figure:
     from scipy.special import ndtri
 
     off = np.abs(y - mean)
-    inside = [float((off <= ndtri(0.5 + 0.5 * p) * std).mean()) for p in LEVELS]
+    inside = []
+    for level in LEVELS:
+        reach = ndtri(0.5 + 0.5 * level) * std
+        inside.append(float((off <= reach).mean()))
+
     labels = ("probability of the interval", "share of rows inside")
     plot = Plot((0.4, 1), (min(0.4, *inside), 1), labels=labels)
     plot.line([0.4, 1], [0.4, 1], "reference")

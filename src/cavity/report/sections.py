@@ -62,6 +62,7 @@ def describe_classes(found: Findings) -> Content:
     if C > MAX_LINES:
         f1 = np.where(rows > 0, values["f1"], np.inf)
         order = np.argsort(f1, kind="stable")[:MAX_LINES]
+
     lines = []
     for c in order:
         cells = [format_defined(values[score][c], ".2f") for score in EACH]
@@ -134,8 +135,11 @@ def list_rows(found: Findings, numbers: Any) -> Content:
     names = [name_column(name) for name in moved.names]
     lines = []
     for k, (n, why) in enumerate(notable):
-        line = {"Row": f"{n if numbers is None else numbers[n]}", "Why": why}
-        line |= outcome[k]
+        number = n
+        if numbers is not None:
+            number = numbers[n]
+
+        line = {"Row": f"{number}", "Why": why, **outcome[k]}
         if scored.novelty is not None:
             line["Novelty"] = f"{scored.novelty[n]:.0%}"
         line["Moved by"] = _describe_moves(names, moved.values[k], effects[k])
@@ -149,9 +153,10 @@ def _describe_moves(names: list[str], cells: Any, effect: Floats) -> str:
     moves = []
     for j in np.argsort(-np.abs(effect), kind="stable")[:MAX_MOVES]:
         if abs(effect[j]) > LEAST_MOVE:
-            cell = f"{shorten(names[j], CELL_WIDTH)} = {shorten(cells[j], CELL_WIDTH)}"
+            name = shorten(names[j], CELL_WIDTH)
+            cell = shorten(cells[j], CELL_WIDTH)
             sign = "+" if effect[j] >= 0 else ""
-            moves.append(f"{cell} ({sign}{format_number(effect[j], 2)})")
+            moves.append(f"{name} = {cell} ({sign}{format_number(effect[j], 2)})")
 
     return "; ".join(moves)
 
@@ -238,17 +243,16 @@ def _describe_cells(raw: RawRows, j: int) -> list[str]:
         frequent = [f"{levels[k]} ({counts[k]})" for k in order]
         return [missing, list_names(frequent, 3)]
 
-    low, middle, high = np.sort(known)[[0, len(known) // 2, -1]]
-    extent = f"{format_value(low)} to {format_value(high)}"
-    return [missing, f"{extent}, median {format_value(middle)}"]
+    ordered = np.sort(known)
+    median = format_value(ordered[len(known) // 2])
+    extent = f"{format_value(ordered[0])} to {format_value(ordered[-1])}"
+    return [missing, f"{extent}, median {median}"]
 
 
 def describe_model(model: GPEstimator) -> list[tuple[str, str]]:
     """Return the facts of `cavity info`, training time, seed and package versions."""
-    facts = [
-        (name[0].upper() + name[1:], text)
-        for name, text in list_facts(describe_fit(model))
-    ]
+    found = list_facts(describe_fit(model))
+    facts = [(name[0].upper() + name[1:], text) for name, text in found]
     if model.history_ and "seconds" in model.history_[-1]:
         facts.append(("Training time (s)", f"{model.history_[-1]['seconds']:.1f}"))
     facts.append(("Seed (random_state)", f"{model.random_state!r}"))

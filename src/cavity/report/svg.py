@@ -20,6 +20,8 @@ Ticks = Sequence[tuple[float, str]]  # places, with their texts
 
 
 class Mark(NamedTuple):
+    """One element of a plot."""
+
     shape: str  # SVG element
     kind: str  # classes of the style sheet
     tip: str
@@ -92,15 +94,15 @@ class Plot:
         self.marks.append(Mark("circle", f"dot {kind}", tip, place))
 
     def _points(self, x: Iterable[float], y: Iterable[float]) -> str:
-        return " ".join(
-            f"{self.x(a):.1f},{self.y(b):.1f}" for a, b in zip(x, y, strict=True)
-        )
+        pairs = zip(x, y, strict=True)
+        return " ".join(f"{self.x(a):.1f},{self.y(b):.1f}" for a, b in pairs)
 
     def ticks_across(self) -> Ticks:
         """Return as many ticks below the box as have room for their texts."""
         found = choose_ticks(*self.xlim)
         letters = sum(len(text) + 1 for _, text in found)
-        return found[:: math.ceil(LETTER * letters / self.width)]
+        every = math.ceil(LETTER * letters / self.width)
+        return found[::every]
 
     def render(
         self, alt: str, x_ticks: Ticks | None = None, y_ticks: Ticks | None = None

@@ -98,7 +98,10 @@ class Sample:
         texts = sorted(count, key=lambda text: (-count[text], text))
         rank = {text: i for i, text in enumerate(texts)}
         place = np.array([rank[text] for text in found])
-        level = place if isinstance(usual, Category) else np.zeros_like(place)
+        level = np.zeros_like(place)
+        if isinstance(usual, Category):
+            level = place
+
         before = _level_losses(level, y, fold)
         best: Column | Ignored = usual
         least = np.inf
@@ -153,9 +156,10 @@ def learn_similar_texts(
 
     found = []
     for width in WIDTHS:
-        unit = np.sqrt((A @ V[:, :width]).var(0).sum())
+        first = V[:, :width]
+        unit = np.sqrt((A @ first).var(0).sum())
         if unit > 0:
-            W = idf[:, None] * V[:, :width] / unit
+            W = idf[:, None] * first / unit
             stored = b64encode(W.astype("<f2").tobytes()).decode()
             text = Text(name, tuple(grams), stored, tuple(texts[:EXAMPLES]), missing)
             found.append((text, (B @ text.find_weights()) / lengths))
@@ -179,8 +183,10 @@ def _count_grams(lines: Sequence[str]) -> Counter[str]:
         number = number[inside]
         pair = number << 21 | letters[at + n - 1]  # letters of Unicode have 21 bits
         _, first, number = np.unique(pair, return_index=True, return_inverse=True)
+
         in_text = np.sort(number * len(lines) + owner[at])  # faster than np.unique
-        n_texts = np.bincount(in_text[np.diff(in_text, prepend=-1) > 0] // len(lines))
+        distinct = in_text[np.diff(in_text, prepend=-1) > 0]
+        n_texts = np.bincount(distinct // len(lines))
         shared = n_texts > 1
         starts = at[first[shared]].tolist()
         for i, k in zip(starts, n_texts[shared].tolist(), strict=True):
@@ -246,9 +252,8 @@ def _text_losses(E: Floats, y: Ints, fold: Ints) -> Floats:
     folds = PredefinedSplit(fold)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a few steps are enough to compare
-        log_p = cross_val_predict(
-            model, SCALE * E, y, cv=folds, method="predict_log_proba"
-        )
+        X = SCALE * E
+        log_p = cross_val_predict(model, X, y, cv=folds, method="predict_log_proba")
 
     _, column = np.unique(y, return_inverse=True)
     return -log_p[np.arange(len(y)), column]
