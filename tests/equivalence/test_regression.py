@@ -9,6 +9,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from cavity import GPRegressor
+from cavity.callbacks import Callback
 from cavity.engine.inference import State
 from cavity.fitting import adapter
 from cavity.fitting.options import nest
@@ -186,6 +187,9 @@ def machine_of(estimator, points) -> Machine:
     )
 
 
+SAG = {"optimizer": "sag", "batch_size": 10}
+
+
 def test_one_natural_step_on_all_rows_is_the_collapsed_optimum():
     run = machine("svi")
     rng = np.random.default_rng(3)
@@ -228,14 +232,55 @@ def test_the_exact_gradient_is_scikit_learns():
 
 @pytest.mark.parametrize(
     "options",
-    [{}, slow({"optimizer": "adam", "learning_rate": 0.05, "max_epochs": 150})],
-    ids=["lbfgs", "adam"],
+    [
+        {},
+        {"optimizer": "gradient", "learning_rate": 0.3, "max_epochs": 150},
+        SAG | {"learning_rate": 0.15, "max_epochs": 100},
+        slow({"optimizer": "adam", "learning_rate": 0.05, "max_epochs": 150}),
+    ],
+    ids=["lbfgs", "full gradient", "sag", "adam"],
 )
 def test_every_way_of_stepping_q_comes_near_the_collapsed_bound(options):
     best = explicit.sparse(explicit.kernels(k, Z, X, NEW), Y, NOISE, "vi")
     gp = model("svi", inducing=Z, q_update="gradient", tol=0, **options).fit(X, Y)
     assert best.log_evidence - 0.05 < gp.elbo_ <= best.log_evidence + 1e-9
     np.testing.assert_allclose(gp.predict(NEW), best.mean, atol=0.1)
+
+
+def test_batches_keep_their_order_for_the_average_gradient_alone():
+    orders = {}
+
+    class Watch(Callback):
+        def step(self, run):
+            orders[run.plan.optimizer].append(run.state.generator)
+
+    for name in ("sag", "adam"):
+        orders[name] = []
+        options = SAG | {"optimizer": name, "max_epochs": 3, "callbacks": [Watch()]}
+        model("svi", inducing=Z, q_update="gradient", **options).fit(X, Y)
+    same = {
+        name: all(torch.equal(found[0], other) for other in found)
+        for name, found in orders.items()
+    }
+    assert same == {"sag": True, "adam": False}
+
+
+def test_an_interrupted_run_of_average_gradients_goes_on_to_the_same_bits(tmp_path):
+    class Interrupt(Callback):
+        def step(self, run):
+            if len(run.history) == 2 and int(run.state.position) == 2:
+                raise KeyboardInterrupt
+
+    options = SAG | {"max_epochs": 4, "tol": 0, "q_update": "gradient", "inducing": Z}
+    whole = model("svi", **options).fit(X, Y)
+    options["checkpoint"] = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        model("svi", **options, callbacks=[Interrupt()]).fit(X, Y)
+    rest = model("svi", **options, resume=True).fit(X, Y)
+    assert [row["objective"] for row in rest.history_] == [
+        row["objective"] for row in whole.history_
+    ]
+    np.testing.assert_array_equal(rest.predict(NEW), whole.predict(NEW))
 
 
 def test_mini_batches_climb_towards_the_full_bound():

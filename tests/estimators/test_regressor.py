@@ -116,6 +116,17 @@ def test_targets_that_cannot_be_used_are_named(y, words):
     [
         ({"method": "krr"}, "'exact', 'fitc', 'vi', 'svi'"),
         ({"optimizer": "sgd"}, "'sign', 'lbfgs'"),
+        ({"method": "vi", "optimizer": "sag"}, "q_update='gradient'"),
+        ({"method": "svi", "optimizer": "gradient"}, "q_update='gradient'"),
+        (
+            {
+                "method": "svi",
+                "q_update": "gradient",
+                "optimizer": "gradient",
+                "batch_size": 10,
+            },
+            "needs all rows at once",
+        ),
         ({"learn": ("epsilon",)}, "'kernel', 'noise', 'inducing'"),
         ({"method": "vi", "noise": 0.0, "learn": ()}, "without a density"),
         ({"noise": 0.0}, "cannot be learnt"),

@@ -92,6 +92,7 @@ REGRESSORS = {
     "sd-information": (SubsetOfData(selection="information"), {}),
     "vi-spectrum": ("vi", {"inducing": "spectrum"}),
     "cg-loose": (ConjugateGradients(tol=1e-6), {}),
+    "svi-sag": (SVGP(q_update="gradient"), {"optimizer": "sag", "batch_size": 40}),
 }
 # slower than two seconds each
 SLOW = {

@@ -26,6 +26,12 @@ VARIANTS = {
     "a committee in single precision": {"method": "bcm", "dtype": "float32"},
     "mini-batches": {"method": "svi", "batch_size": 10},
     "free mean and factor": {"method": "svi", "q_update": "gradient"},
+    "average gradients": {
+        "method": "svi",
+        "q_update": "gradient",
+        "optimizer": "sag",
+        "batch_size": 10,
+    },
     "units of y": {"method": "vi", "normalize_y": False},
     "nothing learnt": {"method": "fitc", "learn": ()},
     "a sum of kernels": {"method": "nystrom", "kernel": RBF() * Linear() + Matern32()},

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from cavity.common.column_statistics import Columns
 from cavity.common.types import Floats
+from cavity.engine.batches.stream import Data
 from cavity.engine.inference import (
     OF_FACTOR,
     Averaged,
@@ -34,7 +35,13 @@ from cavity.engine.kernels.hyper_prior import HyperPrior, Spread, pool
 from cavity.engine.kernels.prior import Prior
 from cavity.engine.likelihoods import Likelihood
 from cavity.engine.methods import Scheme
-from cavity.engine.training.optimisers import OPTIMISERS, SHORT_MEMORY, Adam
+from cavity.engine.training.optimisers import (
+    OPTIMISERS,
+    SHORT_MEMORY,
+    Adam,
+    Ascent,
+    AverageGradient,
+)
 from cavity.engine.training.steps import Steps
 from cavity.errors import BadInput
 
@@ -276,8 +283,16 @@ def make_warm_up(engine: Engine) -> Engine:
     return replace(engine, removal=1.0, sites=sites)
 
 
-def make_optimiser(steps: Steps) -> Optimiser:
+def make_optimiser(steps: Steps, engine: Engine, rows: Data) -> Optimiser:
     """Make the optimiser of the hyper-parameters; L-BFGS brings its own loop."""
+    total = float(engine.total)
+    if steps.optimizer == "gradient":
+        return Ascent(total)
+    if steps.optimizer == "sag":
+        n_batches = 1
+        if steps.batch_size is not None:
+            n_batches = rows.n_batches(steps.batch_size)
+        return AverageGradient(total, n_batches)
     if steps.anneal:
         return Adam(beta2=SHORT_MEMORY)
 
@@ -286,7 +301,7 @@ def make_optimiser(steps: Steps) -> Optimiser:
 
 def make_first_state(
     engine: Engine,
-    n_rows: int,
+    rows: Data,
     steps: Steps,
     *,
     damping: float,
@@ -300,12 +315,12 @@ def make_first_state(
     label = torch.zeros(1, dtype=torch.int64, device=device)
     S = engine.factor.sites(label).shape[1]
     zeros = torch.zeros(C, M, M, dtype=torch.float64, device=device)
-    stored = 0 if engine.sites.tied else n_rows
+    stored = 0 if engine.sites.tied else rows.n_rows
     return State(
         theta=theta,
         sites=empty_sites(stored, S, engine.prior.center.dtype, device),
         sums=Sums(zeros, zeros[:, :, 0].clone()),
-        optimiser=make_optimiser(steps).init(theta),
+        optimiser=make_optimiser(steps, engine, rows).init(theta),
         damping=_scalar(damping, device),
         rate=_scalar(steps.rate, device),
         jitter=_scalar(jitter, device),

@@ -53,7 +53,7 @@ def make_run(
     reduce = reduce or Local()
     data = rows.shard(reduce.rank, reduce.world)
     state = assembly.make_first_state(
-        engine, data.n_rows, steps, damping=damping, jitter=jitter, seed=seed
+        engine, data, steps, damping=damping, jitter=jitter, seed=seed
     )
     has_q = False
     if earlier is not None:
@@ -69,7 +69,7 @@ def make_run(
         steps,
         state,
         reduce,
-        optimiser=assembly.make_optimiser(steps),
+        optimiser=assembly.make_optimiser(steps, engine, data),
         warm_up_engine=warm_up,
         replays=records_steps(engine.total.device, reduce),
         report=report,

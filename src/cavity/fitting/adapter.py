@@ -148,7 +148,7 @@ def make_first_state(
     """Make the state without sites, in which q is the prior."""
     jitter = choose_jitter(engine, config)
     return assembly.make_first_state(
-        engine, data.n_rows, plan, damping=damping, jitter=jitter, seed=seed
+        engine, data, plan, damping=damping, jitter=jitter, seed=seed
     )
 
 

@@ -61,7 +61,6 @@ GIVEN_UP = ("exchange",)  # arguments of older files that were removed
 REPLACED = {
     "effort": {"best": "balanced"},
     "inducing": {"kmeans++": "kmeans"},
-    "optimizer": dict.fromkeys(("newton", "gradient", "sag"), "auto"),
 }
 
 

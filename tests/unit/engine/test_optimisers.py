@@ -4,8 +4,18 @@ import numpy as np
 import pytest
 import torch
 
-from cavity.engine.training.optimisers import OPTIMISERS, Adam, SignRule
+from cavity.engine.training.optimisers import (
+    OPTIMISERS,
+    Adam,
+    Ascent,
+    AverageGradient,
+    SignRule,
+)
 
+RULES = OPTIMISERS | {
+    "gradient": Ascent(rows=2.0),
+    "sag": AverageGradient(rows=2.0, batches=3),
+}
 TOP = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
 CURVATURE = torch.tensor([1.0, 10.0, 0.1], dtype=torch.float64)
 
@@ -25,9 +35,31 @@ def climb(optimiser, steps, rate):
     return theta
 
 
-@pytest.mark.parametrize(("name", "steps"), [("adam", 2000), ("sign", 600)])
-def test_reaches_the_top_of_a_quadratic(name, steps):
-    np.testing.assert_allclose(climb(OPTIMISERS[name], steps, 0.01), TOP, atol=2e-3)
+@pytest.mark.parametrize(
+    ("name", "steps", "rate"),
+    [
+        ("adam", 2000, 0.01),
+        ("sign", 600, 0.01),
+        ("gradient", 2000, 0.1),
+        ("sag", 4000, 0.05),
+    ],
+)
+def test_reaches_the_top_of_a_quadratic(name, steps, rate):
+    np.testing.assert_allclose(climb(RULES[name], steps, rate), TOP, atol=2e-3)
+
+
+def test_the_average_gradient_remembers_one_of_each_batch():
+    rule = AverageGradient(rows=10.0, batches=3)
+    theta = torch.zeros(2, dtype=torch.float64)
+    rate = torch.tensor(0.5, dtype=torch.float64)
+    state = rule.init(theta)
+    seen = []
+    for i in range(7):
+        seen.append(torch.tensor([1.0 * i, 2.0], dtype=torch.float64))
+        after, state = rule.step(state, theta, seen[-1], rate)
+        expected = theta + 0.5 / 10 * torch.stack(seen[-3:]).mean(0)
+        torch.testing.assert_close(after, expected)
+        theta = after
 
 
 def test_adam_is_torch_s_adam():
@@ -75,15 +107,13 @@ def test_the_sign_rule_has_a_largest_step():
     assert float(climb_up - before) == pytest.approx(0.01 * rule.largest)
 
 
-@pytest.mark.parametrize("name", OPTIMISERS)
+@pytest.mark.parametrize("name", RULES)
 def test_steps_are_pure_and_a_zero_rate_moves_nothing(name):
     """Neither the state nor the parameters are written to."""
-    rule, theta = OPTIMISERS[name], torch.zeros(3, dtype=torch.float64)
+    rule, theta = RULES[name], torch.zeros(3, dtype=torch.float64)
     state = rule.init(theta)
     kept = [t.clone() for t in state]
     rule.step(state, theta, slope(theta), torch.tensor(0.1, dtype=torch.float64))
     assert (theta == 0).all()
     assert all(torch.equal(a, b) for a, b in zip(state, kept, strict=True))
-    assert torch.equal(
-        climb(OPTIMISERS[name], 3, 0.0), torch.zeros(3, dtype=torch.float64)
-    )
+    assert torch.equal(climb(RULES[name], 3, 0.0), torch.zeros(3, dtype=torch.float64))

@@ -234,7 +234,9 @@ class Run:
             self.state = self.state._replace(position=self.state.position + 1)
             yield batch
 
-        order = generator.get_state()
+        order = self.state.generator
+        if self.plan.reshuffles:
+            order = generator.get_state()
         self.state = self.state._replace(
             generator=order, position=torch.zeros_like(self.state.position)
         )

@@ -64,6 +64,42 @@ class SignRule(Optimiser):
         return theta + rate.to(theta.dtype) * relative * sign, (relative, sign)
 
 
+@dataclass(frozen=True)
+class Ascent(Optimiser):
+    """Gradient ascent on the objective per row, of `rows` rows."""
+
+    rows: float
+
+    def step(
+        self, state: Slots, theta: Tensor, gradient: Tensor, rate: Tensor
+    ) -> tuple[Tensor, Slots]:
+        return theta + (rate / self.rows).to(theta.dtype) * gradient, state
+
+
+@dataclass(frozen=True)
+class AverageGradient(Optimiser):
+    """SAG: follow the mean of every batch's last gradient. Batches keep their order.
+    [review 3.1]
+    """
+
+    rows: float
+    batches: int
+
+    def init(self, theta: Tensor) -> Slots:
+        count = torch.zeros((), dtype=torch.int64, device=theta.device)
+        return theta.new_zeros(self.batches, len(theta)), count
+
+    def step(
+        self, state: Slots, theta: Tensor, gradient: Tensor, rate: Tensor
+    ) -> tuple[Tensor, Slots]:
+        memory, count = state
+        place = (count % self.batches)[None]
+        memory = memory.index_copy(0, place, gradient[None])
+        count = count + 1
+        mean = memory.sum(0) / count.clamp(max=self.batches)
+        return theta + (rate / self.rows).to(theta.dtype) * mean, (memory, count)
+
+
 OPTIMISERS: dict[str, Optimiser] = {"adam": Adam(), "sign": SignRule()}
 # beta2 for a few hundred steps: Adam forgets the gradients of their beginning
 SHORT_MEMORY = 0.99

@@ -32,6 +32,11 @@ class Steps:
     tol: float = 0.0
     max_seconds: float | None = None
 
+    @property
+    def reshuffles(self) -> bool:
+        """Whether every pass has batches of its own."""
+        return self.optimizer != "sag"
+
     def rate_at(self, progress: float) -> float:
         if self.final_rate is None:
             return self.rate

@@ -42,6 +42,7 @@ from cavity.tables.inducing_points import CANDIDATES, check_choice, is_spectrum
 
 LEARN = ("kernel", "noise", "inducing", "epsilon")
 OPTIMIZERS = ("auto", "adam", "sign", "lbfgs")
+REGRESSION_OPTIMIZERS = (*OPTIMIZERS, "newton", "gradient", "sag")
 # relative; where Z = X nothing else separates the model from the exact one
 EXACT_JITTER = 1e-8
 
@@ -193,7 +194,7 @@ class RegressorConfig(Config):
     owner = "GPRegressor"
 
     method: RegressionMethod
-    optimizer: str = field(metadata=checked(one_of, (*OPTIMIZERS, "newton")))
+    optimizer: str = field(metadata=checked(one_of, REGRESSION_OPTIMIZERS))
     normalize_y: bool = field(metadata=taken(bool))
 
 

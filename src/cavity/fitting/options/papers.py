@@ -12,7 +12,7 @@ from cavity.engine.training.convergence import PROMISED_TOL as PROMISE
 
 POINTS = 100
 FULL_BATCH_ROWS = 1000  # at most: above, mini-batches
-FULL_BATCH_OPTIMIZERS = ("sign", "lbfgs", "newton")
+FULL_BATCH_OPTIMIZERS = ("sign", "lbfgs", "newton", "gradient")
 FULL_BATCH_EPOCHS = 500
 SWEEPS = 10_000  # where nothing is learnt
 # L-BFGS of a named method ends within PROMISE of the optimum that it climbs to: where

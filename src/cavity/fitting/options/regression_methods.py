@@ -83,6 +83,12 @@ class RegressionMethod(Method):
                 f"hyper-parameters, which {self.argument} does not compute: use "
                 f"method='vi', 'exact' or 'fitc', or optimizer='lbfgs'."
             )
+        if optimizer in ("gradient", "sag") and self.site_store != "free":
+            raise BadOption(
+                f"optimizer={optimizer!r} steps the mean and Cholesky factor of q, "
+                f"which {self.argument} does not: use "
+                "method=SVGP(q_update='gradient'), or optimizer='lbfgs' or 'adam'."
+            )
 
         super().check_training(optimizer=optimizer, schedule=schedule, damping=damping)
 

@@ -45,12 +45,14 @@ class Training(Parameters):
         What classes have in common. "prior": each has its own hyper-parameters, drawn
         towards those of other classes and features. "kernel" also shares the noise.
         "auto": "prior" with method="auto", else None. Only for GPClassifier.
-    optimizer : {"auto", "adam", "sign", "lbfgs", "newton"}
+    optimizer : {"auto", "adam", "sign", "lbfgs", "newton", "gradient", "sag"}
         "auto" is L-BFGS on small tables, and Adam on mini-batches. A named method that
         is given a part of the papers' schedule (`learning_rate`, `batch_size`,
         `schedule`, `tol`, or `max_epochs` up to 500) takes their sign rule on full
         batches.
-        "newton" is projected Newton, for few hyper-parameters. Only for GPRegressor.
+        "newton" is projected Newton, for few hyper-parameters. "gradient" (full
+        batches) and "sag" (stochastic average gradient, on batches that keep their
+        order) are for `SVGP(q_update="gradient")`. These are only for GPRegressor.
     schedule : {"inner-approx", "inner-exact", "outer"}
         How site sweeps and hyper-parameter steps alternate. Only for GPClassifier.
     damping : float in (0, 1] or None
@@ -91,7 +93,9 @@ class Training(Parameters):
     learn: Learnt | Sequence[Learnt] = ("kernel", "noise", "inducing")
     noise: float | Sequence[float] | NDArray[Any] = 0.1
     share: Literal["auto", "prior", "kernel", "inducing", "both"] | None = "auto"
-    optimizer: Literal["auto", "adam", "sign", "lbfgs", "newton"] = "auto"
+    optimizer: Literal["auto", "adam", "sign", "lbfgs", "newton", "gradient", "sag"] = (
+        "auto"
+    )
     schedule: Literal["inner-approx", "inner-exact", "outer"] = "inner-approx"
     damping: float | None = None
     tol: float = 1e-4
