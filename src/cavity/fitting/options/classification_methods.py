@@ -311,6 +311,7 @@ class VI(LikelihoodMethod):
         super().check_training(optimizer=optimizer, schedule=schedule, damping=damping)
         if self.bound == "taylor" and optimizer == "lbfgs":
             raise _no_objective("optimizer='lbfgs'")
+
         if self.q_update == "gradient":
             check_unswept(schedule, damping)
 
