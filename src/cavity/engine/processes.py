@@ -158,7 +158,8 @@ def join(backend: str | None = None, timeout: float = TIMEOUT) -> Local:
         select_gpu()
     patience = timedelta(seconds=timeout)
     try:
-        store, rank, world = next(dist.rendezvous("env://", timeout=patience))  # type: ignore[attr-defined]
+        meet: Any = dist.rendezvous  # type: ignore[attr-defined]
+        store, rank, world = next(meet("env://", timeout=patience))
         prefix = _agree_on_prefix(store, rank, world, timeout)
         fresh = dist.PrefixStore(prefix, store)  # type: ignore[attr-defined]
         dist.init_process_group(

@@ -4,6 +4,8 @@ likelihood, its run.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -83,7 +85,8 @@ def _hold_rare_cells(prior: Prior, candidates: inducing_points.Candidates) -> No
     rows = candidates.weight @ (np.median(candidates.X, axis=0) != candidates.X)
     rare = rows < RARE_CELLS
     if prior.size * np.count_nonzero(rare & (rows > 0)) > candidates.weight.sum():
-        prior.inducing.register_hook(torch.tensor(~rare).to(prior.inducing).mul)  # type: ignore[no-untyped-call]  # of torch
+        inducing: Any = prior.inducing
+        inducing.register_hook(torch.tensor(~rare).to(inducing).mul)
 
 
 def make_default_kernel(linear: bool) -> Kernel:

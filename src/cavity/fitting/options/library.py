@@ -9,7 +9,10 @@ from typing import Any
 
 from cavity.engine.kernels.library import KERNELS
 from cavity.errors import BadOption
-from cavity.fitting.options import classification_methods, regression_methods  # noqa: F401  each registers its classes
+from cavity.fitting.options import (  # noqa: F401  each registers its classes
+    classification_methods,
+    regression_methods,
+)
 from cavity.fitting.options.method import METHODS as METHODS
 from cavity.fitting.options.method import method_names as method_names
 from cavity.fitting.options.method import read_method as read_method
