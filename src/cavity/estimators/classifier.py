@@ -15,7 +15,7 @@ from cavity.common.types import Floats
 from cavity.errors import BadOption
 from cavity.estimators import argument_types as types
 from cavity.estimators.argument_types import Column, Device, Seed, TableLike
-from cavity.estimators.judgements import Judges
+from cavity.estimators.judgements import Origin
 from cavity.estimators.optional_methods import available_if
 from cavity.estimators.sklearn_base import ClassifierMixin
 from cavity.fitting.options.training import Training, read_training
@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # they load torch
 
 @model_file.register
 @dataclass(eq=False, repr=False)
-class GPClassifier(ClassifierMixin, Judges):
+class GPClassifier(ClassifierMixin, Origin):
     """Gaussian process classification by expectation propagation.
 
     Each class has a latent Gaussian process (two classes share one) with learnt

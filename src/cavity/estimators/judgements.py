@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # they load torch
 N_DRAWS = 50  # draws of the latent functions for intervals of partial dependence
 
 
-class Judges(GPEstimator):
+class Origin(GPEstimator):
     """Methods of GPClassifier that judge the model and rows."""
 
     classes_: NDArray[Any]

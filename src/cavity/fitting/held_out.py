@@ -25,7 +25,7 @@ from cavity.fitting.left_out import (
 from cavity.fitting.results import draw_rows
 from cavity.pool.pool import Gate, Member, Pool, normalised
 from cavity.pool.weights import fit_weights, make_gate
-from cavity.prediction.estimate import Estimate, Judges, estimate_quality
+from cavity.prediction.estimate import Estimate, Origin, estimate_quality
 from cavity.prediction.model import FittedModel, as_array, as_tensor
 from cavity.prediction.predict import log_probabilities, predict_latent
 from cavity.tables.table import Table
@@ -47,7 +47,7 @@ class HeldOut(NamedTuple):
     u: Floats  # [n], variance of f relative to its prior variance: see `Gate`
     rows: Ints  # numbers in the table that the user gave
     how: str  # where the rows come from, in words
-    kind: Judges  # how far the models know the rows
+    kind: Origin  # how far the models know the rows
     own_sites: bool = False  # leave-one-out, by removing sites
 
 
@@ -69,7 +69,7 @@ def predict_rows(
     held: Table,
     *,
     how: str,
-    kind: Judges,
+    kind: Origin,
     unit: Ints | None = None,
     part: Ints | None = None,
 ) -> HeldOut:

@@ -19,7 +19,7 @@ from cavity.engine.inference.leave_one_out import leave_one_out
 from cavity.engine.inference.posterior import Normal
 from cavity.engine.training.loop import Run
 from cavity.errors import BadInput
-from cavity.prediction.estimate import Estimate, Judges, estimate_quality
+from cavity.prediction.estimate import Estimate, Origin, estimate_quality
 from cavity.prediction.model import FittedModel, as_array, as_tensor
 from cavity.prediction.novelty import Novelty, make_novelty
 from cavity.prediction.predict import log_probabilities, predict_latent
@@ -93,7 +93,7 @@ class LeftOut(NamedTuple):
         self, model: FittedModel, log_p: Floats, prior: Floats, how: str
     ) -> Estimate:
         """Score log-probabilities of these rows."""
-        kind: Judges = "folds"
+        kind: Origin = "folds"
         if learns(model):
             kind = "seen"
         return estimate_quality(

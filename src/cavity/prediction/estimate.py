@@ -29,9 +29,9 @@ from cavity.common.scoring import average, score_rows
 from cavity.common.tabular import Tabular
 from cavity.common.types import Floats, Ints
 
-Judges = Literal["seen", "folds", "held out"]
-FOLDS: Judges = "folds"
-HELD_OUT: Judges = "held out"
+Origin = Literal["seen", "folds", "held out"]
+FOLDS: Origin = "folds"
+HELD_OUT: Origin = "held out"
 
 # share by which the standard error grows on small tables
 WIDER = 1.0
@@ -177,7 +177,7 @@ def estimate_quality(
     weight: Floats,
     prior: Floats,
     how: str,
-    rows: Judges = "held out",
+    rows: Origin = "held out",
     *,
     unit: Ints | None = None,
 ) -> Estimate:
