@@ -12,7 +12,7 @@ from cavity.engine.training.objective import evaluate
 from cavity.fitting.options import nest, papers, policy
 from cavity.fitting.options.configuration import read_classifier
 from cavity.fitting.options.plan import TableSize
-from support import toy
+from support import slow, toy
 
 
 class Keep(Callback):
@@ -79,7 +79,7 @@ def test_a_search_without_a_better_point_ends_if_sites_are_loose(monkeypatch, tr
         assert min(counts) > 1 + lbfgs.MOST_WORSE
 
 
-@pytest.mark.parametrize("method", ["ep", "gfitc", "vi", "laplace"])
+@pytest.mark.parametrize("method", ["ep", "gfitc", slow("vi"), slow("laplace")])
 @pytest.mark.filterwarnings("error")
 def test_named_methods_train_by_strict_lbfgs_to_their_own_fixed_point(method):
     keep = Keep()
