@@ -1,6 +1,7 @@
 """Who judges a classifier: a held-out part, rows of eval_set, or leave-one-out.
 
-`folds` has the fourth judge. All of them return the same value, `HeldOut`.
+`folds` has the fourth judge. All of them end in the same value, `HeldOut`; for
+leave-one-out it is made when the fit is recorded.
 """
 
 from __future__ import annotations

@@ -20,28 +20,29 @@ import torch
 from cavity.fitting.options.plan import FitPlan, JudgingPlan, TrainingPlan
 from cavity.pool.plan import MembersPlan
 
-# of a step's many small operations, and of its products
 Seconds = dict[str, float]  # by stage
 
-STEP_SECONDS = 5e-3
-PRODUCT_SECONDS = 5e-10
-VALUE_SECONDS = 6.5e-8  # of a kernel value, with its derivatives
+# Training.
+STEP_SECONDS = 5e-3  # the many small operations of a step
+PRODUCT_SECONDS = 5e-10  # a multiplication of its products
+VALUE_SECONDS = 6.5e-8  # a kernel value with its derivatives
 LBFGS_STEPS = 4  # per epoch: line search, and sweeps of the sites at every point
-# of a boosted tree, and its rows per leaf
-LEAVES = 31
-LEAST_LEAF = 20
-# of boosting
+
+# Boosting.
+LEAVES = 31  # leaves per tree
+LEAST_LEAF = 20  # rows per leaf
 LEAF_SECONDS = 5e-5
 LEAF_COLUMN_SECONDS = 2e-6
 CELL_SECONDS = 3e-8
-# of a forest's tree, and per row and √columns
+REACH = 8.0  # rounds × rate; held-out rows choose
+
+# The forest.
 TREE_SECONDS = 1.5e-4
-TREE_ROW_SECONDS = 5e-7
-REACH = 8.0  # rounds of boosting × rate; held-out rows choose
-WEIGHING_SECONDS = 0.15  # of gate, predictions and weights
-MOST_FEW = 200  # rows that every plan has time for
-# of the operations below on the machine that the constants come from
-REFERENCE_SECONDS = 1.1e-3
+TREE_ROW_SECONDS = 5e-7  # per row and √columns
+
+WEIGHING_SECONDS = 0.15  # gate, predictions and weights of the pool
+MOST_FEW = 200  # every plan has time for as many rows
+REFERENCE_SECONDS = 1.1e-3  # `measure_slowness` on the machine of these constants
 REPEATS = 5
 
 
