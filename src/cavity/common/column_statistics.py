@@ -287,13 +287,33 @@ def hash_rows(X: Floats, first: int = 0) -> Words:
 
     `first` is the number of the first column.
     """
-    steps = np.arange(first + 1, first + X.shape[1] + 1, dtype=np.uint64) * GOLDEN
-    odd = mix_bits(steps) | np.uint64(1)
+    return _sum_words(X, _draw_factors(first, X.shape[1]), 1.0)
+
+
+def hash_arranged(X: Floats) -> Words:
+    """Return `hash_rows(arrange_columns(X))` without arranging the columns.
+
+    A word is a sum over columns, so the factors are arranged instead.
+    """
+    sign = find_signs(X)
+    order = order_columns(X, sign)
+    factors = np.zeros(X.shape[1], np.uint64)
+    factors[order] = _draw_factors(0, len(order))
+    return _sum_words(X, factors, sign)
+
+
+def _draw_factors(first: int, count: int) -> Words:
+    """Return an odd factor per column, by its number."""
+    steps = np.arange(first + 1, first + count + 1, dtype=np.uint64) * GOLDEN
+    return mix_bits(steps) | np.uint64(1)
+
+
+def _sum_words(X: Floats, factors: Words, sign: Floats | float) -> Words:
     words = np.empty(len(X), np.uint64)
     for i in range(0, len(X), PIECE):
-        piece = np.ascontiguousarray(X[i : i + PIECE], dtype=np.float64) + 0.0
-        mixed = fold_bits(piece.view(np.uint64)) * odd
-        words[i : i + PIECE] = mixed.sum(1, dtype=np.uint64)
+        # minus zero is zero
+        piece = np.ascontiguousarray(X[i : i + PIECE], dtype=np.float64) * sign + 0.0
+        words[i : i + PIECE] = fold_bits(piece.view(np.uint64)) @ factors
 
     return words
 

@@ -233,9 +233,9 @@ def extend(fit: ClassifierFit, begun: Begun) -> Begun:
     if own.place is not None:  # a table of cells
         trained = cases.merge(cells=True)
         assert trained.place is not None
-        place = np.array(
-            [place[trained.place == i].max() for i in range(trained.n_rows)]
-        )
+        known = np.full(trained.n_rows, -1)
+        np.maximum.at(known, trained.place, place)
+        place = known
 
     earlier = own.weight[np.maximum(place, 0)]
     share = np.where(place < 0, 0.0, trained.weight / earlier)

@@ -223,13 +223,21 @@ def choose_between_rows(
     nearest = min(NEIGHBOURS, n - 1)
     Z = []
     for rows in chosen[..., 0].astype(np.int64):
-        own = np.arange(len(rows))
         # rounded: equal distances stay equal in any order of columns
         distance = np.round(square - 2 * U[rows] @ U.T, 9)
-        distance[own, rows] = np.inf
-        near = np.argsort(distance, axis=1, kind="stable")[:, :nearest]
-        other = near[own, rng.integers(nearest, size=len(rows))]
+        distance[np.arange(len(rows)), rows] = np.inf
+        other = _find_neighbour(distance, rng.integers(nearest, size=len(rows)))
         share = rng.uniform(*BETWEEN, (len(rows), 1))
         Z.append(X[rows] + share * (X[other] - X[rows]))
 
     return np.stack(Z)
+
+
+def _find_neighbour(distance: Floats, rank: Ints) -> Ints:
+    """Return the column that has this rank in each row; of equal ones, the first first."""
+    most = int(rank.max()) + 1
+    limit = np.partition(distance, most - 1, axis=1)[:, most - 1]
+    row, column = np.nonzero(distance <= limit[:, None])
+    order = np.lexsort((column, distance[row, column], row))
+    first = np.searchsorted(row, np.arange(len(distance)))
+    return np.asarray(column[order[first + rank]])

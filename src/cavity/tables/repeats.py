@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from cavity.common.column_statistics import hash_rows
 from cavity.common.types import Floats, Ints
 from cavity.tables.table import Table
 
@@ -37,8 +38,11 @@ def has_cells(table: Table) -> bool:
     if table.group is not None:
         return False
 
+    if len(np.unique(hash_rows(table.X))) == table.n_rows:
+        return False
+
     first, cell = _number_rows(table)
-    if table.n_rows == len(first) or len(first) * table.n_classes > MOST_COUNTS:
+    if len(first) * table.n_classes > MOST_COUNTS:
         return False
 
     distinct = table.X[first]

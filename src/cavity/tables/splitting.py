@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.common.column_statistics import arrange_columns, hash_rows
+from cavity.common.column_statistics import hash_arranged
 from cavity.common.types import Flags, Floats, Ints
 
 
@@ -103,7 +103,7 @@ def number_units(X: Floats) -> Ints:
 
     The order of rows and the order and signs of columns do not matter.
     """
-    return _number(hash_rows(arrange_columns(X)))
+    return _number(hash_arranged(X))
 
 
 def _number(values: NDArray[Any]) -> Ints:

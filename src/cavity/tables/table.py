@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from cavity.common.column_statistics import (
     Columns,
     Triple,
-    arrange_columns,
+    Words,
     distinct_rows,
     from_moments,
+    hash_arranged,
     hash_rows,
     share_units,
     summarize,
@@ -161,12 +162,11 @@ class Table:
             labels.append(self.weight)
         if self.group is not None:
             labels.append(self.group)
-        first, place = _find_equal(self.X, labels)
+        marks = hash_rows(np.column_stack(labels), self.X.shape[1])
+        first, place = _find_equal(hash_rows(self.X), marks)
         # Again with columns in a canonical order and with canonical signs, so that
         # their order and signs in the table do not matter.
-        again, rank = _find_equal(
-            arrange_columns(self.X[first]), [column[first] for column in labels]
-        )
+        again, rank = _find_equal(hash_arranged(self.X[first]), marks[first])
         first = first[again]
         place = rank[place]
         return replace(
@@ -223,14 +223,13 @@ class Table:
         return Start(columns, found)
 
 
-def _find_equal(X: Floats, labels: list[Any]) -> tuple[Ints, Ints]:
+def _find_equal(own: Words, labels: Words) -> tuple[Ints, Ints]:
     """Return the first place of each distinct row with its labels, and each row's index.
 
-    Rows are ordered by X as far as it differs, so the order does not depend on names
-    of classes and groups.
+    Rows are ordered by their own words as far as these differ, so the order does not
+    depend on names of classes and groups.
     """
-    own = hash_rows(X)
-    words = own + hash_rows(np.column_stack(labels), X.shape[1])
+    words = own + labels
     _, first, place = np.unique(words, return_index=True, return_inverse=True)
     order = np.argsort(own[first], kind="stable")
     return first[order], np.argsort(order)[place.reshape(-1)]
