@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from cavity.common.ranks import run_together
@@ -9,7 +11,7 @@ from cavity.engine import runs
 from cavity.fitting.begin import begin_run
 from cavity.fitting.cases import choose_apart
 from cavity.fitting.finish import Store, keep_on_interrupt, warn
-from cavity.fitting.fit import ClassifierFit, Judged
+from cavity.fitting.fit import Candidates, ClassifierFit, Judged
 from cavity.fitting.held_out import Verdict, hold_left_out, judge_rows
 from cavity.fitting.judges import judge
 from cavity.fitting.left_out import LeftOut, find_leave_one_out
@@ -48,7 +50,7 @@ def fit_classifier(request: Request[ClassifierConfig], store: Store) -> list[str
     fit = plan_fit(request, rows)
     announce_plan(fit.request, fit.plan)
 
-    candidates = fit.judge.fit_members(fit)
+    find_candidates = start_members(fit)
     begun = begin_run(
         fit.request, fit.plan.training, fit.training, fit.judge.training_share
     )
@@ -56,7 +58,7 @@ def fit_classifier(request: Request[ClassifierConfig], store: Store) -> list[str
     with keep_on_interrupt(begun, store, unjudged) as progress:
         runs.train(begun.run)
         progress.trained = True
-        judged = judge(fit, begun, candidates)
+        judged = judge(fit, begun, find_candidates())
         result = record(fit, judged)
         store(result)
 
@@ -64,6 +66,22 @@ def fit_classifier(request: Request[ClassifierConfig], store: Store) -> list[str
     if result.estimate is not None and result.estimate.verdict is not None:
         notes.append(result.estimate.verdict)
     return warn(judged.begun, fit.plan, result, notes)
+
+
+def start_members(fit: ClassifierFit) -> Callable[[], Candidates]:
+    """Fit members of the pool, and return a function that returns them.
+
+    The Gaussian process may train on a GPU meanwhile.
+    """
+    fit_members = partial(fit.judge.fit_members, fit)
+    if not policy.fits_side_by_side(fit.request.config, fit.request.clock.limit):
+        found = fit_members()
+        return lambda: found
+
+    executor = ThreadPoolExecutor(1)
+    future = executor.submit(fit_members)
+    executor.shutdown(wait=False)
+    return future.result
 
 
 def read_labelled_rows(request: Request[ClassifierConfig]) -> LabelledTable:

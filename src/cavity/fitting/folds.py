@@ -135,7 +135,7 @@ def note_groups(held: Table) -> str:
 
 
 def fit_fold(
-    request: Request[Any], rows: LabelledTable, rest: Table, epochs: int
+    request: Request[Any], rows: LabelledTable, rest: Table, epochs: int | None
 ) -> FittedModel:
     """Learn again on part of the rows, for as many epochs as the model to be judged.
 

@@ -9,6 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from cavity.common.progress import announce
+from cavity.engine.warm_up import warm_up
+from cavity.fitting.bids import choose_by_bids
 from cavity.fitting.cases import count_cases, draw_cases, find_cases
 from cavity.fitting.fit import ClassifierFit, Judge
 from cavity.fitting.folds import MEMBERS
@@ -40,12 +42,14 @@ def plan_fit(request: Request[ClassifierConfig], rows: LabelledTable) -> Classif
     """Decide who judges, what the Gaussian process sees, how it trains, what is pooled."""
     n_columns = rows.features.n
     request = request.on_best_device(TableSize.of(rows.table, n_columns))
+    warm_up(request.config.device, request.config.dtype)
     cases = find_cases(request.config, rows.table)
     facts = count_cases(request, cases, n_columns)
     members = policy.plan_members(request.config, facts)
     judge = make_judge(
         request, rows, cases, choose_judging(request, cases, facts, members)
     )
+    members = choose_by_bids(request, rows, judge, members)
     seen = choose_seen(request, judge, members, n_columns)
     training = prepare_rows(request, rows, seen)
     plan = make_plan(request, rows, facts, judge, members, training)

@@ -34,8 +34,9 @@ from cavity.pool.sklearn_trees import (
 from cavity.pool.tree_ensembles import Forest
 from cavity.tables.table import Table
 
-# up to this number of rows, threads of boosting and of a forest wait for each other
+# up to this size, threads of boosting and of a forest wait for each other
 ONE_THREAD_ROWS = 6000
+ONE_THREAD_CELLS = 1_000_000
 # members that are fitted even if time is up: class frequencies, and boosting with as
 # many rounds as there is time for
 ALWAYS = 2
@@ -239,7 +240,7 @@ class Forests:
             self.trees,
             self.seed,
             leaves=self.leaves,
-            threads=1 if len(coded.y) <= ONE_THREAD_ROWS else -1,
+            threads=1 if needs_one_thread(coded.X) else -1,
         )
         return rows.make_member(trees, columns), self
 
@@ -291,6 +292,11 @@ def make_members(ensemble: Any, plan: MembersPlan, seed: int) -> list[Recipe]:
     return recipes
 
 
+def needs_one_thread(X: Floats) -> bool:
+    """Return whether trees grow faster in one thread."""
+    return len(X) <= ONE_THREAD_ROWS and X.size <= ONE_THREAD_CELLS
+
+
 def fit_members(
     recipes: list[Recipe],
     table: Table,
@@ -311,7 +317,7 @@ def fit_members(
     rows = rows._replace(codes=make_codes(rows, blocks))
     judges = None if held is None else MemberRows.of(held)
     always = 1 if given else ALWAYS
-    is_small = table.n_rows <= ONE_THREAD_ROWS
+    is_small = needs_one_thread(table.X)
 
     members: list[Member] = []
     known: list[Recipe] = []

@@ -3,6 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+
+class Bid(NamedTuple):
+    """What a costly member promises, from a fit to a small part of the rows."""
+
+    name: str
+    seconds: float  # predicted, of the fit to all rows
+    gain: float  # predicted, nats per row that the pool loses without the member
+    accepted: bool
+
+    def describe(self) -> tuple[str, str]:
+        """Return the decision and what the bid was, in words."""
+        decision = "taken" if self.accepted else "left out"
+        promise = f"about {self.seconds:.2g} s for {self.gain:.2g} nats per row"
+        return f"{self.name} {decision}", promise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +34,13 @@ class MembersPlan:
     leaves: int = 0  # most leaves per tree of the forest; 0: any number
     refits: bool = True  # fit members again to all rows
     why: str = ""  # "given", or the rule
+    bids: tuple[Bid, ...] = ()  # of costly members
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Self:
+        """Return a stored plan."""
+        bids = tuple(Bid(*bid) for bid in value.get("bids", ()))
+        return cls(**{**value, "bids": bids})
 
     def describe(self) -> str:
         """Return the members in words."""

@@ -192,6 +192,7 @@ class FitPlan(Tabular):
         if self.judging is not None:
             found += self.judging.choices()
             found.append(Choice("pool", self.members.describe(), self.members.why))
+            found += [Choice("bid", *bid.describe()) for bid in self.members.bids]
         if self.time_limit is not None:
             found.append(
                 Choice("time", f"at most {self.time_limit:g} s", "time_limit=")
@@ -267,7 +268,7 @@ class FitPlan(Tabular):
             parts["training"] = TrainingPlan(**parts["training"])
             if parts["judging"] is not None:
                 parts["judging"] = JudgingPlan(**parts["judging"])
-            parts["members"] = MembersPlan(**parts["members"])
+            parts["members"] = MembersPlan.from_json(parts["members"])
             found = cls(**parts)
             str(found)  # numbers and texts where they belong
         except (AttributeError, KeyError, TypeError, ValueError):

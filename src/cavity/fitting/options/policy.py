@@ -26,6 +26,7 @@ from cavity.fitting.options.plan import (
     TableSize,
     TrainingPlan,
 )
+from cavity.fitting.options.time_estimate import estimate_trees
 from cavity.fitting.options.training import Training
 from cavity.fitting.options.value_checks import inducing_count, is_whole
 from cavity.pool.plan import MembersPlan
@@ -36,7 +37,7 @@ AnyConfig = TypeVar("AnyConfig", bound=Config)
 # most MOST_BUDGETS of them. [65]
 BUDGET = {"fast": 1.5e9, "balanced": 5e9}
 MOST_BUDGETS = 8
-GPU_BUDGET = 300  # times that of a CPU
+GPU_BUDGET = 1000  # times that of a CPU
 # measured multiplications of a step that learns, per row and latent function: 6 M² + M D
 STEP_COST = 6
 # what hyper-parameters need does not depend on the rows
@@ -86,6 +87,12 @@ BOOSTED_ROWS = (
 NETWORKS = 2
 NETWORK_STEPS = {"fast": 300, "balanced": 2400}
 MOST_LEAVES = 4096  # of a tree of the forest
+
+# Bids of costly members. [68]
+BID_SECONDS = 20.0  # CPU seconds that trees are expected to take: below, they just grow
+BID_RATE = 0.4  # learning rate of boosting in a bid
+# nats per row that a second must bring
+PRICE = {"fast": 2e-4, "balanced": 5e-5}
 
 
 def count_budget(config: Config, latent: int) -> float:
@@ -559,6 +566,35 @@ def _takes_boosting(config: ClassifierConfig, cases: Cases) -> bool:
 def _count_trees(most: int, rows: int) -> int:
     """Return the trees of a forest: fewer on large tables, where one tree says more."""
     return min(most, max(LEAST_TREES, TREE_ROWS // rows))
+
+
+def fits_side_by_side(config: ClassifierConfig, limit: float | None) -> bool:
+    """Return whether members are fitted on the CPU while a GPU trains.
+
+    A time limit divides the seconds one after the other.
+    """
+    own = isinstance(config.ensemble, str)
+    return config.device.type == "cuda" and limit is None and own
+
+
+def asks_bids(
+    config: ClassifierConfig,
+    members: MembersPlan,
+    size: TableSize,
+    limit: float | None,
+) -> bool:
+    """Return whether costly members must bid; with a time limit, the clock decides."""
+    if limit is not None or config.ensemble != "auto":
+        return False
+
+    return size.rows > FOLD_ROWS["balanced"] and (
+        estimate_trees(members, size) > BID_SECONDS
+    )
+
+
+def pays(config: ClassifierConfig, gain: float, seconds: float) -> bool:
+    """Return whether a gain in nats per row is worth the seconds."""
+    return gain >= PRICE[config.effort] * seconds
 
 
 def plan_fast(

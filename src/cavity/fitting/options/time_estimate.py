@@ -14,10 +14,17 @@ from __future__ import annotations
 
 import math
 import time
+from typing import NamedTuple
 
 import torch
 
-from cavity.fitting.options.plan import FitPlan, JudgingPlan, TrainingPlan
+from cavity.engine.training.threads import limit_threads
+from cavity.fitting.options.plan import (
+    FitPlan,
+    JudgingPlan,
+    TableSize,
+    TrainingPlan,
+)
 from cavity.pool.plan import MembersPlan
 
 Seconds = dict[str, float]  # by stage
@@ -54,10 +61,11 @@ def measure_slowness() -> float:
     A = torch.linspace(0, 1, 2 * 100 * 200, dtype=torch.float64).reshape(2, 100, 200)
     eye = 200 * torch.eye(100, dtype=torch.float64)
     fastest = float("inf")
-    for _ in range(REPEATS):  # the fastest: other work on the machine only adds
-        begun = time.perf_counter()
-        torch.linalg.cholesky(torch.exp(-A) @ A.mT + eye)
-        fastest = min(fastest, time.perf_counter() - begun)
+    with limit_threads(0):  # on a busy machine threads wait for each other
+        for _ in range(REPEATS):  # the fastest: other work on the machine only adds
+            begun = time.perf_counter()
+            torch.linalg.cholesky(torch.exp(-A) @ A.mT + eye)
+            fastest = min(fastest, time.perf_counter() - begun)
 
     return fastest / REFERENCE_SECONDS
 
@@ -113,23 +121,55 @@ def _step(plan: TrainingPlan, rows: int) -> float:
 def _fit_members(
     training: TrainingPlan, judging: JudgingPlan, members: MembersPlan
 ) -> float:
-    rows = training.rows
-    columns = training.columns
-    leaves = min(LEAVES, max(2, rows // LEAST_LEAF))
-    per_leaf = LEAF_SECONDS + LEAF_COLUMN_SECONDS * columns
-    boosted = leaves * per_leaf + CELL_SECONDS * rows * columns
-    tree = TREE_SECONDS + TREE_ROW_SECONDS * rows * math.sqrt(columns)
     fits = 1
     if judging.how == "folds":
         fits = judging.parts + 1
     elif members.refits:
         fits = 2
 
-    rounds = 0.0
-    if members.rate:
-        rounds = REACH / members.rate
-    each = members.trees * tree + rounds * training.latent * boosted
-    return WEIGHING_SECONDS + fits * each
+    size = _Trees(training.rows, training.columns, training.latent)
+    return WEIGHING_SECONDS + fits * (size.boost(members) + size.grow(members))
+
+
+def estimate_trees(members: MembersPlan, size: TableSize) -> float:
+    """Return the CPU seconds of one fit of boosting and forest, on the reference."""
+    trees = _Trees(size.rows, size.columns, size.latent)
+    return trees.boost(members) + trees.grow(members)
+
+
+def compare_sizes(
+    name: str, members: MembersPlan, small: TableSize, full: TableSize
+) -> float:
+    """Return how many times longer trees take on the full table than on the small one."""
+    few = _Trees(small.rows, small.columns, small.latent)
+    every = _Trees(full.rows, full.columns, full.latent)
+    if name == "boosting":
+        return every.boost(members) / few.boost(members)
+
+    return every.grow(members) / few.grow(members)
+
+
+class _Trees(NamedTuple):
+    """The table that trees are grown on."""
+
+    rows: int
+    columns: int
+    latent: int
+
+    def boost(self, members: MembersPlan) -> float:
+        """Return the CPU seconds of boosting."""
+        if not members.rate:
+            return 0.0
+
+        leaves = min(LEAVES, max(2, self.rows // LEAST_LEAF))
+        per_leaf = LEAF_SECONDS + LEAF_COLUMN_SECONDS * self.columns
+        tree = leaves * per_leaf + CELL_SECONDS * self.rows * self.columns
+        return REACH / members.rate * self.latent * tree
+
+    def grow(self, members: MembersPlan) -> float:
+        """Return the CPU seconds of the forest."""
+        row = TREE_ROW_SECONDS * math.sqrt(self.columns)
+        return members.trees * (TREE_SECONDS + row * self.rows)
 
 
 def fits_in(plan: FitPlan, seconds: float) -> bool:
