@@ -404,6 +404,64 @@ class GPRegressor(RegressorMixin, GPEstimator):
         draws = whole("n_samples", n_samples, 1)
         return draw_normal(mean, cov, draws, check_random_state(random_state))
 
+    def predict_latent(
+        self, X: TableLike, return_cov: bool = False, *, noise: bool = True
+    ) -> tuple[Floats, Floats]:
+        """Predict mean and variance of f, as `GPClassifier.predict_latent` does.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (n_samples, n_features), or a source
+            Rows to predict. With `return_cov`, rows in memory.
+        return_cov : bool, default=False
+            Whether to return the covariance of all rows instead of variances.
+        noise : bool, default=True
+            Whether to include the noise, as for new values of y.
+
+        Returns
+        -------
+        mean : ndarray of shape (n_samples,)
+            Posterior means, in the units of y.
+        variance : ndarray of shape (n_samples,)
+            Posterior variances. With `return_cov` the covariance, of shape (n_samples,
+            n_samples).
+        """
+        if return_cov:
+            return self.predict(X, return_cov=True, noise=noise)
+
+        mean, std = self.predict(X, return_std=True, noise=noise)
+        return mean, std**2
+
+    def sample_latent(
+        self,
+        X: TableLike,
+        n: int = 1,
+        *,
+        noise: bool = False,
+        random_state: Seed = 0,
+    ) -> Floats:
+        """Draw samples of f, jointly at all rows, as `GPClassifier.sample_latent` does.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (n_rows, n_features)
+            Rows at which f is drawn.
+        n : int, default=1
+            Number of draws.
+        noise : bool, default=False
+            Whether to add the noise, as for new values of y.
+        random_state : int, RandomState or None, default=0
+            Random seed.
+
+        Returns
+        -------
+        ndarray of shape (n, n_rows)
+            Draws in the units of y.
+        """
+        mean, cov = self.predict_latent(to_host(X), return_cov=True, noise=noise)
+        draws = whole("n", n, 1)
+        return draw_normal(mean, cov, draws, check_random_state(random_state)).T
+
     def _row_losses(self, raw: GivenRows) -> tuple[Floats, Floats, Losses]:
         from cavity.tables.labelled import read_targets_of_fit
 
