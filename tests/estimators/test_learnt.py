@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.datasets import load_iris
 
 import cavity
 from cavity import BadOption, GPClassifier, GPRegressor, Training
 from cavity.kernels import RBF, Linear
-from cavity.methods import REP
-from support import without_warnings
+from cavity.methods import REP, VI
+from support import central_differences, without_warnings
 
 X, Y = load_iris(return_X_y=True)
 NAMES = ["a", "b", "c", "d"]
@@ -262,3 +263,46 @@ def test_what_is_learnt_exists_after_a_fit_only():
     clf = GPClassifier()
     for name in ("hyperparameters_", "posterior_", "kernel_"):
         assert not hasattr(clf, name)
+
+
+def test_the_evidence_is_minus_infinity_where_nothing_can_be_factorised(binary):
+    theta = binary.hyperparameters_.theta
+    value, gradient = binary.log_marginal_likelihood(theta + 1000, eval_gradient=True)
+    assert value == -np.inf
+    np.testing.assert_array_equal(gradient, np.zeros_like(theta))
+
+
+def test_free_parameters_of_q_have_no_evidence_elsewhere():
+    clf = fitted(VI(q_update="gradient"))
+    with pytest.raises(BadOption, match="q_update"):
+        clf.log_marginal_likelihood(clf.hyperparameters_.theta)
+
+
+def test_parameters_of_a_module_are_listed_as_they_are():
+    class Scaled(torch.nn.Module):
+        """v Σ_d w_d x_d x'_d"""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.log_v = torch.nn.Parameter(torch.zeros((), dtype=torch.float64))
+            self.w = torch.nn.Parameter(torch.ones(4, dtype=torch.float64))
+
+        def cross(self, Z: torch.Tensor, X: torch.Tensor) -> torch.Tensor:
+            return self.log_v.exp() * (Z * self.w) @ X.mT
+
+        def full(self, Z: torch.Tensor) -> torch.Tensor:
+            return self.cross(Z, Z[0]) if len(Z) == 1 else self.cross(Z, Z)
+
+        def diag(self, X: torch.Tensor) -> torch.Tensor:
+            return self.log_v.exp() * (X.square() * self.w).sum(-1)[None]
+
+    clf = fitted(classes=2, kernel=Scaled())
+    table = clf.hyperparameters_
+    names = ["noise", "kernel__log_v", *(f"kernel__w[{d}]" for d in range(4))]
+    assert list(table.names) == names
+    theta = table.theta
+    np.testing.assert_allclose(theta[1:], table.values[1:])
+    _, gradient = clf.log_marginal_likelihood(theta, eval_gradient=True)
+    value = clf.log_marginal_likelihood
+    expected = central_differences(value, theta, 1e-4)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-3, atol=1e-4)

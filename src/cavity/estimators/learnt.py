@@ -111,7 +111,8 @@ class Learnt:
         Returns
         -------
         value : float
-            Log marginal likelihood; of a regressor, of y in its own units.
+            Log marginal likelihood; of a regressor, of y in its own units. It is −∞,
+            with a gradient of 0, where a covariance matrix cannot be factorised.
         gradient : ndarray of shape (n_learnt,)
             Derivative in theta. Only returned if `eval_gradient` is True.
         """

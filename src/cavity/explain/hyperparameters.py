@@ -14,6 +14,7 @@ from cavity.common.tabular import Tabular
 from cavity.common.text_tables import name_column
 from cavity.common.types import Flags, Floats
 from cavity.engine.kernels import Kernel
+from cavity.engine.kernels.prior import Prior
 from cavity.engine.likelihoods import Likelihood
 from cavity.prediction.model import as_array
 from cavity.prediction.result import Result
@@ -108,11 +109,8 @@ def _list_prior(result: Result) -> Iterator[Entry]:
         step = as_array(parameter)
         if path == "inducing":
             continue
-        if path != "log_noise" and not isinstance(module, Kernel):
-            yield from _list_raw(_join(path), step, learnt)
-            continue
-        if not last.startswith(LOG):
-            yield from _list_raw(_join(path), step, learnt)
+        if not (isinstance(module, Kernel | Prior) and last.startswith(LOG)):
+            yield from _list_raw(path.replace(".", "__"), step, learnt)
             continue
 
         columns: Sequence[str] = ("",)
@@ -120,14 +118,9 @@ def _list_prior(result: Result) -> Iterator[Entry]:
             columns, unit = _name_columns(module, result.features)
             step = step + np.log(unit)
         step = step.reshape(len(step), -1)
-        yield from _spread(result, _join(path), step, np.exp(step), learnt, columns)
-
-
-def _join(path: str) -> str:
-    """Return the name of a parameter as `set_params` writes it."""
-    owner, _, last = path.rpartition(".")
-    parts = [*owner.split("."), last.removeprefix(LOG)]
-    return "__".join(filter(None, parts))
+        # as `set_params` writes it
+        name = "__".join(filter(None, [*owner.split("."), last.removeprefix(LOG)]))
+        yield from _spread(result, name, step, np.exp(step), learnt, columns)
 
 
 def _spread(

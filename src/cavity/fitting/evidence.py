@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -16,11 +17,12 @@ from cavity.engine.door import PIECE_BYTES, Evidence, find_evidence
 from cavity.engine.models import to_array
 from cavity.engine.training.steps import Steps
 from cavity.engine.training.threads import limit_threads
-from cavity.errors import BadOption
+from cavity.errors import BadOption, NotPositiveDefinite
 from cavity.fitting import adapter
 from cavity.fitting.begin import Begun
 from cavity.fitting.left_out import KEPT
 from cavity.fitting.options.configuration import ClassifierConfig, Config
+from cavity.fitting.options.method import no_sweeps
 from cavity.prediction.model import FittedModel
 from cavity.prediction.result import EvidenceRows, Result
 from cavity.tables.labelled import read_table_of_fit, read_targets_of_fit
@@ -67,8 +69,12 @@ def read_rows(config: Config, fit: Result, given: GivenRows) -> EvidenceRows:
 def evaluate(model: FittedModel, known: EvidenceRows, move: Floats) -> Evidence:
     """Return log Z_q and its gradient, `move` [P] away from the learnt hyper-parameters.
 
-    Inducing inputs stay where they are, so the gradient has no entries for them.
+    Inducing inputs stay where they are, so the gradient has no entries for them. The
+    value is −∞, with a gradient of 0, if a matrix cannot be factorised there.
     """
+    if known.scheme.sites == "free":
+        raise BadOption(no_sweeps())
+
     prior, likelihood = copy.deepcopy(model.modules.get())
     if prior.learn_inducing:
         prior.inducing.requires_grad_(False)
@@ -100,5 +106,8 @@ def evaluate(model: FittedModel, known: EvidenceRows, move: Floats) -> Evidence:
     )
     theta = run.state.theta + torch.as_tensor(move).to(run.state.theta)
     run = replace(run, state=run.state._replace(theta=theta))
-    with limit_threads(runs.count_work(run)):
-        return find_evidence(run)
+    try:
+        with limit_threads(runs.count_work(run)):
+            return find_evidence(run)
+    except (NotPositiveDefinite, torch.linalg.LinAlgError):
+        return Evidence(-math.inf, torch.zeros_like(theta))
