@@ -1,10 +1,13 @@
-"""The latent functions of a classifier: moments and joint draws."""
+"""The latent functions of an estimator: moments and joint draws."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
+from sklearn.utils import check_random_state
 
 from cavity.common.types import Floats
 from cavity.estimators.argument_types import Seed, TableLike
@@ -12,6 +15,8 @@ from cavity.estimators.base import GPEstimator
 from cavity.fitting.options.value_checks import draw_seed, whole
 from cavity.prediction.joint import predict_joint_moments
 from cavity.prediction.predict import predict_moments
+from cavity.prediction.targets import draw_normal
+from cavity.tables.arrow_tables import to_host
 
 
 class LatentFunctions(GPEstimator):
@@ -103,3 +108,68 @@ class LatentFunctions(GPEstimator):
             return np.asarray(f[..., 0])
 
         return f
+
+
+class LatentFunction(GPEstimator):
+    """Methods of GPRegressor that predict and draw f."""
+
+    predict: Callable[..., Any]
+
+    def predict_latent(
+        self, X: TableLike, return_cov: bool = False, *, noise: bool = True
+    ) -> tuple[Floats, Floats]:
+        """Predict mean and variance of f, as `GPClassifier.predict_latent` does.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (n_samples, n_features), or a source
+            Rows to predict. With `return_cov`, rows in memory.
+        return_cov : bool, default=False
+            Whether to return the covariance of all rows instead of variances.
+        noise : bool, default=True
+            Whether to include the noise, as for new values of y.
+
+        Returns
+        -------
+        mean : ndarray of shape (n_samples,)
+            Posterior means, in the units of y.
+        variance : ndarray of shape (n_samples,)
+            Posterior variances. With `return_cov` the covariance, of shape (n_samples,
+            n_samples).
+        """
+        if return_cov:
+            mean, cov = self.predict(X, return_cov=True, noise=noise)
+            return mean, cov
+
+        mean, std = self.predict(X, return_std=True, noise=noise)
+        return mean, std**2
+
+    def sample_latent(
+        self,
+        X: TableLike,
+        n: int = 1,
+        *,
+        noise: bool = False,
+        random_state: Seed = 0,
+    ) -> Floats:
+        """Draw samples of f, jointly at all rows, as `GPClassifier.sample_latent` does.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (n_rows, n_features)
+            Rows at which f is drawn.
+        n : int, default=1
+            Number of draws.
+        noise : bool, default=False
+            Whether to add the noise, as for new values of y.
+        random_state : int, RandomState or None, default=0
+            Random seed.
+
+        Returns
+        -------
+        ndarray of shape (n, n_rows)
+            Draws in the units of y.
+        """
+        mean, cov = self.predict_latent(to_host(X), return_cov=True, noise=noise)
+        draws = whole("n", n, 1)
+        return draw_normal(mean, cov, draws, check_random_state(random_state)).T

@@ -15,7 +15,7 @@ from cavity.common.types import Floats
 from cavity.errors import BadOption
 from cavity.estimators import argument_types as types
 from cavity.estimators.argument_types import Column, Device, Seed, TableLike
-from cavity.estimators.base import GPEstimator
+from cavity.estimators.latent import LatentFunction
 from cavity.estimators.sklearn_base import RegressorMixin
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
@@ -47,7 +47,7 @@ Moments: TypeAlias = tuple[Floats, Floats]
 
 @model_file.register
 @dataclass(eq=False, repr=False)
-class GPRegressor(RegressorMixin, GPEstimator):
+class GPRegressor(RegressorMixin, LatentFunction):
     """Gaussian process regression, exact or with inducing points.
 
     The model is y = f(x) + noise. All methods run in the engine of `GPClassifier`: a
@@ -120,7 +120,12 @@ class GPRegressor(RegressorMixin, GPEstimator):
         Share of each column by inverse lengthscale: how fast f may vary along it, not
         how much it does.
     kernel_ : Kernel
-        Kernel with learnt values.
+        Kernel with learnt values. `kernel_(X, Z)` computes covariances of rows.
+    hyperparameters_ : HyperParameters
+        Hyper-parameters by name and column, learnt or fixed, with the vector
+        `theta` of the learnt ones.
+    posterior_ : InducingValues
+        Mean and covariance of f at the inducing points.
     inducing_points_ : ndarray of shape (M, D)
         Inducing points, in the units of X.
     frequencies_ : ndarray of shape (M/2, D)
@@ -403,64 +408,6 @@ class GPRegressor(RegressorMixin, GPEstimator):
         mean, cov = self.predict(to_host(X), return_cov=True, noise=False)
         draws = whole("n_samples", n_samples, 1)
         return draw_normal(mean, cov, draws, check_random_state(random_state))
-
-    def predict_latent(
-        self, X: TableLike, return_cov: bool = False, *, noise: bool = True
-    ) -> tuple[Floats, Floats]:
-        """Predict mean and variance of f, as `GPClassifier.predict_latent` does.
-
-        Parameters
-        ----------
-        X : array-like or frame of shape (n_samples, n_features), or a source
-            Rows to predict. With `return_cov`, rows in memory.
-        return_cov : bool, default=False
-            Whether to return the covariance of all rows instead of variances.
-        noise : bool, default=True
-            Whether to include the noise, as for new values of y.
-
-        Returns
-        -------
-        mean : ndarray of shape (n_samples,)
-            Posterior means, in the units of y.
-        variance : ndarray of shape (n_samples,)
-            Posterior variances. With `return_cov` the covariance, of shape (n_samples,
-            n_samples).
-        """
-        if return_cov:
-            return self.predict(X, return_cov=True, noise=noise)
-
-        mean, std = self.predict(X, return_std=True, noise=noise)
-        return mean, std**2
-
-    def sample_latent(
-        self,
-        X: TableLike,
-        n: int = 1,
-        *,
-        noise: bool = False,
-        random_state: Seed = 0,
-    ) -> Floats:
-        """Draw samples of f, jointly at all rows, as `GPClassifier.sample_latent` does.
-
-        Parameters
-        ----------
-        X : array-like or frame of shape (n_rows, n_features)
-            Rows at which f is drawn.
-        n : int, default=1
-            Number of draws.
-        noise : bool, default=False
-            Whether to add the noise, as for new values of y.
-        random_state : int, RandomState or None, default=0
-            Random seed.
-
-        Returns
-        -------
-        ndarray of shape (n, n_rows)
-            Draws in the units of y.
-        """
-        mean, cov = self.predict_latent(to_host(X), return_cov=True, noise=noise)
-        draws = whole("n", n, 1)
-        return draw_normal(mean, cov, draws, check_random_state(random_state)).T
 
     def _row_losses(self, raw: GivenRows) -> tuple[Floats, Floats, Losses]:
         from cavity.tables.labelled import read_targets_of_fit

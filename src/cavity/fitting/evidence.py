@@ -28,6 +28,8 @@ from cavity.prediction.result import EvidenceRows, Result
 from cavity.tables.labelled import read_table_of_fit, read_targets_of_fit
 from cavity.tables.table import GivenRows, Table
 
+LinAlgError: Any = torch.linalg.LinAlgError  # type: ignore[attr-defined]  # no stub
+
 
 def hold_rows(begun: Begun) -> EvidenceRows | None:
     """Return the rows of a run on the CPU; None if they are not in memory, or many."""
@@ -109,5 +111,5 @@ def evaluate(model: FittedModel, known: EvidenceRows, move: Floats) -> Evidence:
     try:
         with limit_threads(runs.count_work(run)):
             return find_evidence(run)
-    except (NotPositiveDefinite, torch.linalg.LinAlgError):
+    except (NotPositiveDefinite, LinAlgError):
         return Evidence(-math.inf, torch.zeros_like(theta))
