@@ -114,8 +114,8 @@ def _list_prior(result: Result) -> Iterator[Entry]:
             continue
 
         columns: Sequence[str] = ("",)
-        if last == "log_lengthscale":
-            columns, unit = _name_columns(module, result.features)
+        if step.ndim == 2:
+            columns, unit = _name_columns(module, last, result.features)
             step = step + np.log(unit)
         step = step.reshape(len(step), -1)
         # as `set_params` writes it
@@ -148,26 +148,34 @@ def _list_raw(name: str, values: Floats, learnt: bool) -> Iterator[Entry]:
         yield Entry(title, "", "", value, value, learnt)
 
 
-def _name_columns(kernel: Any, features: Features) -> tuple[list[str], Floats]:
-    """Return the column and the unit of each lengthscale of a kernel.
+def _name_columns(
+    kernel: Any, parameter: str, features: Features
+) -> tuple[list[str], Floats]:
+    """Return the column and the unit of each value of a parameter per column.
 
     Features of one column, such as the levels of a category, share a lengthscale.
     """
     unit = as_array(kernel.unit)
+    if hasattr(kernel, "units_of"):
+        unit = kernel.units_of(parameter.removeprefix(LOG))
     names = list(map(name_column, features.encoder.names))
-    if len(names) != len(unit):
-        names = [""] * len(unit)
+    seen = getattr(kernel, "index", None)
+    if seen is not None:  # a kernel of some columns
+        names = [names[j] for j in as_array(seen).astype(int)]
     if kernel.group is None:
         return names, unit
 
     group = as_array(kernel.group).astype(int)
     _, first, counts = np.unique(group, return_index=True, return_counts=True)
     prepare = features.preparation
-    if prepare is not None and any(names):
+    if prepare is not None:
         _, owner = group_features(prepare.columns_)
+        places = np.arange(len(owner))
+        if seen is not None:
+            places = as_array(seen).astype(int)
         for j, count in zip(first, counts, strict=True):
             if count > 1:
-                names[j] = name_column(prepare.inputs[owner[j]])
+                names[j] = name_column(prepare.inputs[owner[places[j]]])
 
     return [names[j] for j in first], unit[first]
 
