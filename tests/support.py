@@ -268,6 +268,11 @@ def latents(run: Machine, state: State, X: np.ndarray) -> Normal:
     return Normal(t.mean, t.var + projection.r)
 
 
+def latent_columns(model: GPClassifier, X: Any) -> tuple[np.ndarray, ...]:
+    """Return mean and variance of f with a column per function, also for two classes."""
+    return tuple(part.reshape(len(part), -1) for part in model.predict_latent(X))
+
+
 def central_differences(
     f: Callable[[np.ndarray], float], x: np.ndarray, step: float
 ) -> np.ndarray:

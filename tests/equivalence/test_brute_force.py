@@ -11,7 +11,7 @@ from cavity.kernels import RBF
 from reference import brute_ep
 from reference import kernels as written_out
 from reference.problems import hyper_parameters
-from support import slow, toy
+from support import latent_columns, slow, toy
 
 CLASSES = [2, 3, 4, 5, 6]
 NEW = np.random.default_rng(99).normal(size=(6, 2))
@@ -71,7 +71,7 @@ def assert_same(model, result, log_z=1e-6, proba=1e-5, latent=1e-5):
         atol=proba,
     )
     for got, exact in zip(
-        model.predict_latent(NEW), brute_ep.latent(result, NEW), strict=True
+        latent_columns(model, NEW), brute_ep.latent(result, NEW), strict=True
     ):
         np.testing.assert_allclose(got, exact, rtol=latent, atol=latent)
 

@@ -23,6 +23,7 @@ from support import (
     central_differences,
     classifier,
     converge,
+    latent_columns,
     machine,
     offered,
     slow,
@@ -62,7 +63,7 @@ def test_binary_laplace_is_scikit_learns():
     )  # at the mode, f̂ = K (y − π)
     for rows in (X, NEW):
         np.testing.assert_allclose(
-            gp.predict_latent(rows)[0][:, 0], kernel(rows, X) @ residual, atol=1e-6
+            latent_columns(gp, rows)[0][:, 0], kernel(rows, X) @ residual, atol=1e-6
         )
     # theirs averages the logistic curve by five error functions
     np.testing.assert_allclose(
@@ -100,7 +101,7 @@ def test_vi_predicts_by_the_same_formula():
     X, y = toy(40, 2)
     given = {"likelihood": "softmax", "inducing": None, "learn": (), "random_state": 0}
     gp = classifier("vi", predictive="probit", **given).fit(X, y)
-    m, v = (a[:, 0] for a in gp.predict_latent(NEW))
+    m, v = (a[:, 0] for a in latent_columns(gp, NEW))
     np.testing.assert_allclose(
         gp.predict_proba(NEW)[:, 1], expit(m / np.sqrt(1 + np.pi * v / 8)), atol=1e-12
     )
@@ -159,7 +160,7 @@ def test_softmax_laplace_is_that_of_explicit_matrices():
     gp = full("laplace", 3).fit(X, y)
     exact = softmax_laplace([k(X, X, c) for c in range(3)], y)
     assert gp.log_marginal_likelihood_ == pytest.approx(exact.log_evidence, abs=1e-8)
-    mean, var = gp.predict_latent(X)
+    mean, var = latent_columns(gp, X)
     np.testing.assert_allclose(mean.T, exact.mode, atol=1e-7)
     np.testing.assert_allclose(var.T.reshape(-1), np.diag(exact.cov), atol=1e-7)
 

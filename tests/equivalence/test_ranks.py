@@ -18,7 +18,7 @@ from cavity import GPRegressor, methods
 from cavity.fitting.options import nest
 from cavity.kernels import RBF
 from reference.kernels import rbf
-from support import classifier
+from support import classifier, latent_columns
 
 pytestmark = pytest.mark.slow
 N, NOISE, VARIANCE = 12, 0.5, 2.0
@@ -78,7 +78,7 @@ def simulate(method, latents, simulations, likelihood="normal", seed=0):
             device="cpu",
             **options,
         ).fit(X, y)
-        mean, var = (t[0] for t in gp.predict_latent(X[:1]))
+        mean, var = (t[0] for t in latent_columns(gp, X[:1]))
         var = var - options.get("noise", 0.0)
         sign = np.array([1.0, -1.0])[:latents]
         z.append(sign @ (f[0, :2] - mean[:2]) / np.sqrt(var[:2].sum()))

@@ -23,7 +23,7 @@ from cavity.pool.pool import Pool
 from cavity.pool.weights import fit_temperature
 from cavity.prediction.predict import predict_log_proba
 from cavity.tables.table import Table
-from support import without_warnings
+from support import latent_columns, without_warnings
 
 
 @pytest.fixture(scope="module")
@@ -249,7 +249,7 @@ def pooled(table):
 def test_members_count_at_rows_like_the_training_rows_and_not_far_away(table, pooled):
     X, _, new, _ = table
     gate, weights = pooled._fitted.pool.gate, pooled.ensemble_weights_
-    g = lambda rows: gate.at(pooled.predict_latent(rows)[1])[:, 0]
+    g = lambda rows: gate.at(latent_columns(pooled, rows)[1])[:, 0]
     assert g(new).mean() > 0.95 and g(X).mean() > 0.95
     away = np.random.default_rng(0).normal(size=(10, 5))
     ray = np.array([g(s * away) for s in (0.0, 3.0, 10.0, 30.0, 1e3, 1e6)])

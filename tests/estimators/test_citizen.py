@@ -263,7 +263,7 @@ def test_two_classes_of_any_kind(make_table, labels):
     second = predicted == labels[1]
     assert 0 < second.sum() < len(new)
     np.testing.assert_array_equal(second, fitted.predict_proba(new)[:, 1] > 0.5)
-    np.testing.assert_array_equal(second, fitted.predict_latent(new)[0][:, 0] > 0)
+    np.testing.assert_array_equal(second, fitted.predict_latent(new)[0] > 0)
 
 
 @pytest.mark.parametrize("estimator", [GPClassifier(), GPRegressor()])

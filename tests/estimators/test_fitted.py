@@ -84,7 +84,7 @@ def test_attributes_have_the_documented_shapes(table, method, share, learn):
     for part in fitted.predict_latent(new):
         assert (
             type(part) is np.ndarray
-            and part.shape == (len(new), L)
+            and part.shape == ((len(new), L) if L > 1 else (len(new),))
             and part.dtype == np.float64
         )
     assert (

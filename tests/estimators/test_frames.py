@@ -239,7 +239,7 @@ def test_more_rows_more_ways(fitted):
         == (N,)
         == fitted.rank_for_labeling(FRAME).rows.shape
     )
-    assert fitted.predict_latent(FRAME)[0].shape == (N, 1)
+    assert fitted.predict_latent(FRAME)[0].shape == (N,)
     assert len(cross_val_score(model(), FRAME, Y, cv=2)) == 2
 
 

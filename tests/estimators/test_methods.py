@@ -111,7 +111,8 @@ def test_probabilities_are_probabilities(name, C):
     np.testing.assert_array_equal(gp.predict(new), gp.classes_[p.argmax(1)])
     assert gp.predict(new).dtype == y.dtype
     for part in gp.predict_latent(new):
-        assert part.shape == (len(new), 1 if C == 2 else C) and np.isfinite(part).all()
+        assert part.shape == ((len(new),) if C == 2 else (len(new), C))
+        assert np.isfinite(part).all()
 
 
 @each_count

@@ -8,7 +8,7 @@ import pytest
 from cavity import BadInput, BadOption, GPClassifier
 from cavity.prediction.ranked_rows import rank
 from reference.information import monte_carlo
-from support import classifier, toy
+from support import classifier, latent_columns, toy
 
 LATTICE = 0.004  # nats, beside the error of the Monte Carlo
 MODELS = {
@@ -44,7 +44,7 @@ def test_each_of_the_three_agrees_with_monte_carlo_on_the_latent_values(
     model, C
 ) -> None:
     clf, X = fitted(model, C), new_rows(8 if C < 10 else 4)
-    mean, var = clf.predict_latent(X)
+    mean, var = latent_columns(clf, X)
     epsilon = {"rep": 0.2, "vi": 1e-3}.get(model, 0.0)
     kind = "softmax" if model == "softmax" else "largest"
     expected = monte_carlo(mean, var - clf.noise_, clf.noise_, kind, epsilon, 1000)

@@ -14,7 +14,7 @@ from cavity.common.onnx_graph import ML_DOMAIN, ML_OPSET, Graph, Value
 from cavity.errors import BadOption
 from cavity.tables.columns.dates import find_season, find_weekdays, find_years
 from cavity.tables.validation import Prepared
-from support import without_warnings
+from support import latent_columns, without_warnings
 
 QUICK = {"n_inducing": 8, "max_epochs": 4, "random_state": 0, "device": "cpu"}
 
@@ -148,7 +148,7 @@ def test_a_default_model_with_trees_takes_raw_columns():
     clf = GPClassifier(**QUICK).fit(table, make_labels(table))
     new = pd.concat([make_table(40, seed=1), make_table(5, seed=2).assign(v1=1e4)])
     pool, model = clf._fitted.pool, export.make_model(clf)
-    g = pool.gate.at(clf.predict_latent(new)[1])
+    g = pool.gate.at(latent_columns(clf, new)[1])
     assert any(pool.weights) and (g[-5:] < 1e-9).all() and g[:40].mean() > 0.5
     P = run(model, ["probabilities"], as_inputs(model, new))[0]
     np.testing.assert_allclose(P, clf.predict_proba(new), rtol=0, atol=1e-6)

@@ -28,6 +28,7 @@ from cavity.pool.network_training import train_networks
 from cavity.pool.networks import Network
 from cavity.pool.sklearn_trees import make_forest
 from cavity.pool.tree_ensembles import Forest
+from support import latent_columns
 
 
 def make_rows(n: int, C: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -60,7 +61,7 @@ def test_a_default_model_near_and_far_one_row_or_many(pooled, dtype) -> None:
     new = make_rows(60, 2, seed=1)[0]
     X = np.concatenate([new, new[:20] * 2.5, new[:20] * 1e4]).astype(dtype)
     pool = pooled._fitted.pool
-    g = pool.gate.at(pooled.predict_latent(X)[1])
+    g = pool.gate.at(latent_columns(pooled, X)[1])
     assert any(pool.weights)
     assert (g == 1).any() and (g < 1e-9).any() and ((g > 0.01) & (g < 1)).any()
     run, expected = (

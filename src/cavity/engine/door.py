@@ -165,6 +165,16 @@ def evidence(
     The gradient is exact for methods with own sites; SEP's holds the sums fixed.
     """
     run = begin(gp, X, y, method=method, weight=weight, ranks=ranks)
+    return find_evidence(run, tol, max_sweeps)
+
+
+def find_evidence(
+    run: Run, tol: float | None = None, max_sweeps: int = 1000
+) -> Evidence:
+    """Return log Z_q and its gradient at the hyper-parameters of a run.
+
+    The run has no hyper-prior, as `begin` makes it.
+    """
     found = _find_fixed_point(run, tol, max_sweeps)
     return Evidence(found.evidence, found.gradient.double())
 

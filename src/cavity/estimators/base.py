@@ -15,6 +15,7 @@ from cavity.common.types import Floats
 from cavity.errors import BadOption
 from cavity.estimators.argument_types import Column, Device, Seed, TableLike
 from cavity.estimators.explanations import Explains
+from cavity.estimators.learnt import Learnt
 from cavity.estimators.notebook import describe_fit
 from cavity.estimators.sklearn_base import BaseEstimator
 from cavity.explain.fit_summary import FitSummary, summarise_fit
@@ -37,7 +38,7 @@ if TYPE_CHECKING:  # they load torch
     from cavity.fitting.request import Request
 
 
-class GPEstimator(Explains, BaseEstimator):
+class GPEstimator(Explains, Learnt, BaseEstimator):
     """Base class of GPClassifier and GPRegressor.
 
     `fit` sets attributes only when it has a result, so a failed fit changes nothing.
@@ -143,14 +144,6 @@ class GPEstimator(Explains, BaseEstimator):
         return plan
 
     @property
-    def kernel_(self) -> Any:
-        """Kernel with learnt values."""
-        if not hasattr(self, "_fitted"):
-            raise AttributeError("kernel_ exists after fit().")
-
-        return self._fitted.prior.kernel
-
-    @property
     def _fitted(self) -> FittedModel:
         return self._result.model
 
@@ -233,7 +226,9 @@ class GPEstimator(Explains, BaseEstimator):
             return state
 
         self._find_importance()
-        kept = self._result_on("cpu")._replace(loo=None, background=None)
+        kept = self._result_on("cpu")._replace(
+            loo=None, background=None, evidence_rows=None
+        )
         return state | {"_result": kept, "_loo_log_proba": None}
 
     def save(self, path: str | Path) -> None:

@@ -153,7 +153,12 @@ class GPClassifier(ClassifierMixin, Origin):
         Share of each column by inverse lengthscale: how fast the latent functions may
         vary along it, not how much they do.
     kernel_ : Kernel
-        Kernel with learnt values.
+        Kernel with learnt values. `kernel_(X, Z)` computes covariances of rows.
+    hyperparameters_ : HyperParameters
+        Hyper-parameters by name, class and column, learnt or fixed, with the vector
+        `theta` of the learnt ones.
+    posterior_ : InducingValues
+        Mean and covariance of the latent functions at the inducing points.
     inducing_points_ : ndarray of shape (C, M, D)
         Inducing points, in the units of X.
     frequencies_ : ndarray of shape (C, M/2, D)

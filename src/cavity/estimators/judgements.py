@@ -1,4 +1,4 @@
-"""Quality of a fitted classifier, suspect labels, rows to label, draws, uncertainty."""
+"""Quality of a fitted classifier, suspect labels, rows to label, uncertainty."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from numpy.typing import NDArray
 
 from cavity.common.namespaces import NUMPY
 from cavity.common.types import Floats
-from cavity.estimators.argument_types import Seed, TableLike
-from cavity.estimators.base import GPEstimator
+from cavity.estimators.argument_types import TableLike
+from cavity.estimators.latent import LatentFunctions
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
-from cavity.fitting.options.value_checks import draw_seed, whole
+from cavity.fitting.options.value_checks import whole
 from cavity.pool.pool import normalised
 from cavity.prediction import uncertainty
 from cavity.prediction.estimate import Estimate
-from cavity.prediction.predict import predict_moments
 from cavity.prediction.ranked_rows import RankedRows, rank
 from cavity.tables.arrow_tables import to_host
 from cavity.tables.validation import Prepared
@@ -29,7 +28,7 @@ if TYPE_CHECKING:  # they load torch
 N_DRAWS = 50  # draws of the latent functions for intervals of partial dependence
 
 
-class Origin(GPEstimator):
+class Origin(LatentFunctions):
     """Methods of GPClassifier that judge the model and rows."""
 
     classes_: NDArray[Any]
@@ -107,55 +106,6 @@ class Origin(GPEstimator):
         own = log_p[np.arange(len(loo.y)), loo.y]
         found = rank(loo.rows, own, most)
         return RankedRows(found.rows, np.exp(found.scores))
-
-    def predict_latent(self, X: TableLike) -> tuple[Floats, Floats]:
-        """Predict mean and variance of the latent functions, noise included.
-
-        Parameters
-        ----------
-        X : array-like or frame of shape (n_samples, n_features), or a source
-            Rows to predict, as for `predict`.
-
-        Returns
-        -------
-        mean : ndarray of shape (n_samples, n_classes)
-            Posterior means; shape (n_samples, 1) for two classes.
-        variance : ndarray of shape (n_samples, n_classes)
-            Posterior variances, of the same shape.
-        """
-        return self._predict(X, predict_moments)
-
-    # the name in scikit-learn's GaussianProcessClassifier
-    latent_mean_and_variance = predict_latent
-
-    def sample_latent(
-        self, X: TableLike, n: int = 1, *, random_state: Seed = 0
-    ) -> Floats:
-        """Draw samples of the latent functions, jointly at all rows.
-
-        The draws describe the Gaussian process, without noise, temperature and pool.
-        The cost is O(n_rows³).
-
-        Parameters
-        ----------
-        X : array-like or frame of shape (n_rows, n_features)
-            Rows at which the functions are drawn.
-        n : int, default=1
-            Number of draws.
-        random_state : int, RandomState or None, default=0
-            Random seed.
-
-        Returns
-        -------
-        ndarray of shape (n, n_rows, n_classes)
-            Draws; shape (n, n_rows, 1) for two classes.
-        """
-        from cavity.prediction.draws import Normals, draw_latent
-
-        draws = whole("n", n, 1)
-        normals = Normals(self._fitted, draw_seed(random_state))
-        (f,) = draw_latent(self._fitted, [self._read_raw(X).X], draws, normals)
-        return np.asarray(f.cpu().numpy())
 
     def predict_uncertainty(self, X: TableLike) -> uncertainty.Uncertainty:
         """Split the entropy of each prediction into aleatoric and epistemic parts.

@@ -15,7 +15,7 @@ from cavity.common.types import Floats
 from cavity.errors import BadOption
 from cavity.estimators import argument_types as types
 from cavity.estimators.argument_types import Column, Device, Seed, TableLike
-from cavity.estimators.base import GPEstimator
+from cavity.estimators.latent import LatentFunction
 from cavity.estimators.sklearn_base import RegressorMixin
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
@@ -47,7 +47,7 @@ Moments: TypeAlias = tuple[Floats, Floats]
 
 @model_file.register
 @dataclass(eq=False, repr=False)
-class GPRegressor(RegressorMixin, GPEstimator):
+class GPRegressor(RegressorMixin, LatentFunction):
     """Gaussian process regression, exact or with inducing points.
 
     The model is y = f(x) + noise. All methods run in the engine of `GPClassifier`: a
@@ -120,7 +120,12 @@ class GPRegressor(RegressorMixin, GPEstimator):
         Share of each column by inverse lengthscale: how fast f may vary along it, not
         how much it does.
     kernel_ : Kernel
-        Kernel with learnt values.
+        Kernel with learnt values. `kernel_(X, Z)` computes covariances of rows.
+    hyperparameters_ : HyperParameters
+        Hyper-parameters by name and column, learnt or fixed, with the vector
+        `theta` of the learnt ones.
+    posterior_ : InducingValues
+        Mean and covariance of f at the inducing points.
     inducing_points_ : ndarray of shape (M, D)
         Inducing points, in the units of X.
     frequencies_ : ndarray of shape (M/2, D)

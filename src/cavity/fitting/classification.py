@@ -10,6 +10,7 @@ from cavity.common.ranks import run_together
 from cavity.engine import runs
 from cavity.fitting.begin import begin_run
 from cavity.fitting.cases import choose_apart
+from cavity.fitting.evidence import hold_rows
 from cavity.fitting.finish import Store, keep_on_interrupt, warn
 from cavity.fitting.fit import Candidates, ClassifierFit, Judged
 from cavity.fitting.held_out import Verdict, hold_left_out, judge_rows
@@ -149,6 +150,7 @@ def record(fit: ClassifierFit, judged: Judged) -> Result:
         calibration=None if verdict is None else verdict.held_out.how,
         estimate=None if verdict is None else verdict.estimate,
         plan=fit.plan,
+        evidence_rows=hold_rows(begun),
     )
 
 

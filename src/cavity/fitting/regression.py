@@ -16,6 +16,7 @@ from cavity.engine import runs
 from cavity.engine.inference import Engine, State
 from cavity.engine.training.callbacks import EarlyStopping
 from cavity.fitting.begin import Begun, begin_run
+from cavity.fitting.evidence import hold_rows
 from cavity.fitting.finish import Store, keep_on_interrupt, warn
 from cavity.fitting.left_out import LeftOut, find_usual_rows
 from cavity.fitting.options import policy
@@ -157,6 +158,7 @@ def record(fit: RegressorFit, begun: Begun) -> Result:
         predicts_residual=config.method.predicts_residual,
         estimate=estimate,
         plan=fit.plan,
+        evidence_rows=hold_rows(begun),
     )
 
 

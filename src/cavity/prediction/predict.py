@@ -148,10 +148,15 @@ def predict_labels(
     return (classes[log_p.argmax(1)],)
 
 
-def predict_moments(model: FittedModel, rows: Floats) -> tuple[Floats, Floats]:
-    """Return mean and variance of f at rows, noise included, each [n C]."""
+def predict_moments(
+    model: FittedModel, rows: Floats, noise: bool = True
+) -> tuple[Floats, Floats]:
+    """Return mean and variance of f at rows, with or without noise, each [n C]."""
     f = predict_latent(model, rows)
-    return model.xp.host(f.mean), model.xp.host(f.var)
+    var = model.xp.host(f.var)
+    if not noise:
+        var = np.maximum(var - model.noises, 0)
+    return model.xp.host(f.mean), var
 
 
 def split_marginals(model: FittedModel, f: Any) -> Iterator[tuple[Array, Array]]:

@@ -15,7 +15,9 @@ from cavity.prediction.targets import TrainingRows, Units
 
 if TYPE_CHECKING:
     from cavity.common.column_statistics import Columns
+    from cavity.engine.batches.in_memory import RowsInMemory
     from cavity.engine.inference import Engine, State
+    from cavity.engine.methods import Scheme
     from cavity.tables.validation import Features
 
 
@@ -37,10 +39,19 @@ class Growing(NamedTuple):
     history: list[dict[str, Any]]
 
 
+class EvidenceRows(NamedTuple):
+    """What log Z_q depends on beside the model."""
+
+    rows: RowsInMemory
+    scheme: Scheme
+    jitter: float
+
+
 class Result(NamedTuple):
     """The result of a fit.
 
-    Model files hold all but `growing`, `continuation`, `loo` and `background`.
+    Model files hold all but `growing`, `continuation`, `loo`, `background` and
+    `evidence_rows`.
     """
 
     model: FittedModel
@@ -66,3 +77,4 @@ class Result(NamedTuple):
     importance: Floats | None = None  # [columns], computed when first needed
     background: Floats | None = None  # [n D], training rows to compute it from
     novelty: Novelty | None = None  # None after `partial_fit`
+    evidence_rows: EvidenceRows | None = None  # None: not in memory, or too many

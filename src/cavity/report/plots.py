@@ -223,7 +223,8 @@ def _find_doubt(clf: Any, plane: Any) -> Any:
     if not usual < 1:
         return 0.0
 
-    u = clf.predict_latent(plane)[1] @ novelty.scale[:, None]
+    _, var = clf.predict_latent(plane)
+    u = var.reshape(len(var), -1) @ novelty.scale[:, None]
     return ((u - usual) / (1 - usual)).clip(0, 1)
 
 

@@ -191,6 +191,49 @@ class Kernel(Parameters, nn.Module):
         """
         from sklearn.utils import check_random_state
 
+        rows = self.read_rows(X)
+        values, vectors = np.linalg.eigh(_covariance(self._formula_for(rows), rows))
+        root = vectors * np.sqrt(np.maximum(values, 0))[:, None]
+        shape = (len(root), n, len(rows))
+        z = check_random_state(random_state).standard_normal(shape)
+        f = z @ root.swapaxes(1, 2)
+        return _drop_single(f)
+
+    def forward(self, X: Any, Z: Any = None) -> Floats:
+        """Compute covariances: `kernel(X, Z)` is k(X, Z), `kernel(X)` is k(X, X).
+
+        The kernel of a fitted model, `kernel_`, takes rows as the model does, such as
+        data frames. See `sample` for arguments that are None.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, D)
+            Rows.
+        Z : array-like of shape (M, D) or None, default=None
+            Other rows. If None, X.
+
+        Returns
+        -------
+        ndarray of shape (N, M) or (C, N, M)
+            Covariances; one matrix per class if classes differ in parameters.
+
+        Examples
+        --------
+        >>> from cavity.kernels import RBF
+        >>> RBF(lengthscale=1.0)([[0.0], [1.0]], [[0.0]]).round(2)
+        array([[1.  ],
+               [0.61]])
+        """
+        rows = self.read_rows(X)
+        formula = self._formula_for(rows)
+        if Z is None:
+            return _drop_single(_covariance(formula, rows))
+
+        others = self.read_rows(Z)
+        return _drop_single(formula.cross(formula.prepare(rows[None]), others))
+
+    def read_rows(self, X: Any) -> Floats:
+        """Return rows as an array; `kernel_` of an estimator prepares its columns."""
         rows = np.asarray(X, dtype=np.float64)
         if rows.ndim != 2 or not np.isfinite(rows).all():
             raise BadInput(
@@ -198,26 +241,16 @@ class Kernel(Parameters, nn.Module):
                 "a single column use X[:, None]."
             )
 
+        return rows
+
+    def _formula_for(self, rows: Floats) -> Formula:
+        """Return the formula; without parameters yet, rows give what is left open."""
         kernel = self
         if not self._is_bound():
             kernel = copy.deepcopy(self)
             columns = summarize(rows, np.ones(len(rows)), np.random.default_rng(0))
             kernel.bind(self._count_sets(), columns)
-
-        formula = formula_of(kernel, NUMPY)
-        K = formula.cross(formula.prepare(rows[None]), rows)
-        # k(x, x) exceeds the diagonal of K if linear functions fade: the rest is noise
-        noise = formula.diag(rows) - K.diagonal(0, 1, 2)
-        K = K + np.maximum(noise, 0)[..., None] * np.eye(len(rows))
-        values, vectors = np.linalg.eigh(K)
-        root = vectors * np.sqrt(np.maximum(values, 0))[:, None]
-        shape = (len(K), n, len(rows))
-        z = check_random_state(random_state).standard_normal(shape)
-        f = z @ root.swapaxes(1, 2)
-        if len(f) == 1:
-            return np.asarray(f[0])
-
-        return np.asarray(f)
+        return formula_of(kernel, NUMPY)
 
     def _is_bound(self) -> bool:
         """Return whether torch parameters exist, of this kernel or of a part."""
@@ -245,6 +278,21 @@ class Kernel(Parameters, nn.Module):
 
     def __mul__(self, other: Kernel) -> Kernel:
         return Product(self, other)
+
+
+def _covariance(formula: Formula, rows: Floats) -> Floats:
+    """Return k(X, X), [C N N]."""
+    K = formula.cross(formula.prepare(rows[None]), rows)
+    # k(x, x) exceeds the diagonal of K if linear functions fade: the rest is noise
+    noise = formula.diag(rows) - K.diagonal(0, 1, 2)
+    return np.asarray(K + np.maximum(noise, 0)[..., None] * np.eye(len(rows)))
+
+
+def _drop_single(values: Floats) -> Floats:
+    """Drop the axis of classes if they share the values."""
+    if len(values) == 1:
+        values = values[0]
+    return np.asarray(values)
 
 
 KERNELS: Registry[Kernel] = Registry("kernel")

@@ -234,7 +234,7 @@ class LikelihoodMethod(Method):
 
 
 def no_sweeps() -> str:
-    """Return why hyper-parameters cannot be sampled with free parameters of q."""
+    """Return why free parameters of q have no log Z_q at other hyper-parameters."""
     return (
         "q_update='gradient' has no sweeps that find the best q at given "
         "hyper-parameters: use q_update='natural'."
