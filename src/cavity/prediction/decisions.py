@@ -67,6 +67,13 @@ class Thresholds(NamedTuple):
     low: float
     high: float
 
+    def describe(self) -> str:
+        """Say for which probabilities what is decided."""
+        text = f"{self.label} if its probability is above {self.high:.4g}"
+        if self.low < self.high:
+            text += f", refused from {self.low:.4g} to there"
+        return text
+
 
 @dataclass(frozen=True)
 class Costs:
