@@ -282,6 +282,25 @@ def evaluate(
 
 
 @_command(
+    "Check whether the rows of a table have changed.",
+    "drift penguins.cavity new.csv",
+    "drifting",
+)
+def drift(
+    model: ModelFile,
+    data: Data,
+    level: Annotated[
+        float,
+        _option("Probability of an alarm without drift.", "SHARE", min=1e-9, max=0.5),
+    ] = 0.05,
+) -> None:
+    """Compare the rows of DATA with the training rows, column by column.
+
+    The exit code is 1 if a column has changed. No labels are needed.
+    """
+
+
+@_command(
     "Compare two models on rows with labels.",
     "compare old.cavity new.cavity test.csv",
     "evaluating",

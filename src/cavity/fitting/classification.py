@@ -18,7 +18,7 @@ from cavity.fitting.options.configuration import ClassifierConfig
 from cavity.fitting.partial_fit import keep_growing
 from cavity.fitting.planning import announce_plan, plan_fit
 from cavity.fitting.request import Request, check_ranks_agree
-from cavity.fitting.results import Result, common_result
+from cavity.fitting.results import Result, common_result, describe_rows
 from cavity.pool.pool import Pool
 from cavity.prediction.model import FittedModel
 from cavity.tables.labelled import (
@@ -131,6 +131,7 @@ def record(fit: ClassifierFit, judged: Judged) -> Result:
         calibration=None if verdict is None else verdict.held_out.how,
         estimate=None if verdict is None else verdict.estimate,
         plan=fit.plan,
+        shares=describe_rows(rows.table, rows.features, config.class_weight is None),
     )
 
 

@@ -12,6 +12,7 @@ from cavity.prediction.model import FittedModel
 from cavity.prediction.novelty import Novelty
 from cavity.prediction.target_estimate import TargetEstimate
 from cavity.prediction.targets import TrainingRows, Units
+from cavity.tables.columns.column_shares import ColumnShares
 
 if TYPE_CHECKING:
     from cavity.common.column_statistics import Columns
@@ -66,3 +67,5 @@ class Result(NamedTuple):
     importance: Floats | None = None  # [columns], computed when first needed
     background: Floats | None = None  # [n D], training rows to compute it from
     novelty: Novelty | None = None  # None after `partial_fit`
+    # how cells of the training rows are spread; None after `partial_fit`
+    shares: tuple[ColumnShares, ...] | None = None
