@@ -64,7 +64,7 @@ def test_python_and_a_loaded_model_say_the_same_as_the_command(folder):
     done = run("drift", folder / "m", folder / "rent.csv", "--json", "--quiet")
     told = json.loads(done.stdout)
     for name, values in told["columns"].items():
-        expected = found._columns()[name]
+        expected = found.columns()[name]
         assert values == pytest.approx(expected) if name != "column" else values
     assert told["unusual"] == pytest.approx(found.unusual)
     assert "changed: home" in str(found)

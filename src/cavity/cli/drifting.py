@@ -40,7 +40,7 @@ def drift(
             f"{found.unusual:.1%} of the rows are more unusual than 95% of the training "
             "rows; if nothing has changed, expect about 5%."
         )
-    columns = {name: list(values) for name, values in found._columns().items()}
+    columns = {name: list(values) for name, values in found.columns().items()}
     terminal.print_result(
         {
             "rows": found.rows,

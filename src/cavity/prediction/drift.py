@@ -101,7 +101,14 @@ class Drift(Tabular):
             name for name, p in zip(self.names, self.p_value, strict=True) if p <= level
         ]
 
-    def _columns(self) -> dict[str, Any]:
+    def columns(self) -> dict[str, Any]:
+        """Return the numbers of all columns, by what they are.
+
+        Returns
+        -------
+        dict of str to array or list
+            The columns of `to_frame()`.
+        """
         return {
             "column": self.names,
             "p_value": self.p_value,
@@ -112,6 +119,9 @@ class Drift(Tabular):
             "missing_before": self.missing_before,
             "largest": self.largest,
         }
+
+    def _columns(self) -> dict[str, Any]:
+        return self.columns()
 
     def _heading(self) -> str:
         found = self.changed()
