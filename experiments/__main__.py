@@ -23,7 +23,11 @@ from experiments.runner import (
 )
 from experiments.targets import PAPER, TARGETS, Selection, find_target
 
-COMMANDS = {"tables": "table_runs", "curve": "row_curve"}  # with options of their own
+COMMANDS = {  # with options of their own
+    "tables": "table_runs",
+    "curve": "row_curve",
+    "decisions": "decisions",
+}
 
 
 def run(

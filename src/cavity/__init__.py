@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
     from cavity.estimators import GPClassifier, GPRegressor, load
     from cavity.fitting.options.training import Training
+    from cavity.prediction.decisions import Costs
     from cavity.report import plots
     from cavity.tables.columns.preparation import Preparation
 
@@ -31,6 +32,7 @@ __all__ = [
     "BadInput",
     "BadOption",
     "CavityError",
+    "Costs",
     "GPClassifier",
     "GPRegressor",
     "NotPositiveDefinite",
@@ -71,6 +73,8 @@ if not TYPE_CHECKING:  # a type checker must not believe that every name exists
             return getattr(import_module("cavity.estimators"), name)
         if name == "Training":
             return import_module("cavity.fitting.options.training").Training
+        if name == "Costs":
+            return import_module("cavity.prediction.decisions").Costs
         if name == "Preparation":
             return import_module("cavity.tables.columns.preparation").Preparation
 

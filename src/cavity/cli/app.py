@@ -48,6 +48,8 @@ Group = Annotated[
     Text,
     _option(f"Column of groups, each counted once in intervals {AS_TRAINED}", "COL"),
 ]
+COSTS_FILE = "File with the costs of decisions (see docs)."
+CostsFile = Annotated[Text, _option(COSTS_FILE, "TOML")]
 Json = Annotated[bool, _flag("json", "Print one JSON object instead of text.")]
 Quiet = Annotated[bool, _flag("quiet", "Print only errors.")]
 Device = Annotated[Text, _option("Device: auto, cpu, cuda or cuda:1.", "NAME")]
@@ -98,7 +100,7 @@ def _check_files(given: dict[str, Any]) -> None:
 
     This comes before torch is loaded, which takes seconds. Stores answer later.
     """
-    for name in ("model", "other", "data", "background"):
+    for name in ("model", "other", "data", "background", "costs"):
         path = given.get(name)
         if path is None or is_uri(path):
             continue
@@ -239,6 +241,28 @@ def predict(
 
 
 @_command(
+    "Decide about the rows of a table by what errors cost.",
+    "decide loans.cavity new.csv --costs costs.toml --out decided.csv",
+    "deciding",
+)
+def decide(
+    model: ModelFile,
+    data: Data,
+    costs: Annotated[str, _option(COSTS_FILE, "TOML")],
+    out: Annotated[
+        Text, _option(".csv or .parquet file (default: CSV on stdout).", "FILE")
+    ] = None,
+    keep: Annotated[
+        Texts, _option("Column of DATA to copy; may be repeated.", "COL")
+    ] = None,
+) -> None:
+    """Write the action of least expected cost for each row of DATA.
+
+    Beside it are its expected cost, and its margin over the second cheapest action.
+    """
+
+
+@_command(
     "Score predictions on a table with labels.",
     "evaluate penguins.cavity test.csv",
     "evaluating",
@@ -249,10 +273,30 @@ def evaluate(
     target: Target = None,
     weight: Weight = None,
     group: Group = None,
+    costs: CostsFile = None,
 ) -> None:
     """Score predictions on the labelled rows of DATA.
 
     Scores are overall, per class and against a baseline, with 95% intervals.
+    """
+
+
+@_command(
+    "Check whether the rows of a table have changed.",
+    "drift penguins.cavity new.csv",
+    "drifting",
+)
+def drift(
+    model: ModelFile,
+    data: Data,
+    level: Annotated[
+        float,
+        _option("Probability of an alarm without drift.", "SHARE", min=1e-9, max=0.5),
+    ] = 0.05,
+) -> None:
+    """Compare the rows of DATA with the training rows, column by column.
+
+    The exit code is 1 if a column has changed. No labels are needed.
     """
 
 
@@ -314,6 +358,7 @@ def report(
     out: Annotated[str, _option("HTML file to write.", "FILE")] = "report.html",
     target: Target = None,
     rows: Annotated[int, _option("Sample at most this many rows.", "N", min=1)] = 2000,
+    costs: CostsFile = None,
 ) -> None:
     """Write a self-contained HTML report on MODEL, and on the rows of DATA if given."""
 
@@ -371,6 +416,7 @@ def serve(
     stop_seconds: Annotated[
         int, _option("Seconds to finish requests when stopped.", "S", min=1)
     ] = 10,
+    costs: CostsFile = None,
 ) -> None:
     """Serve MODEL over HTTP: a page to try it at /, and /predict for programs.
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cavity.cli.costs import format_costs, read_costs
 from cavity.cli.model_rows import Reservoir, Roles, find_roles, read_model_rows
 from cavity.cli.models import Model
 from cavity.cli.reporting import note_training_rows
@@ -27,7 +28,9 @@ from cavity.common.terms import name_score
 from cavity.common.text_tables import format_grid, list_names, shorten
 from cavity.common.types import Ints
 from cavity.errors import BadFile, BadInput
+from cavity.prediction.decisions import Costs
 from cavity.report import scores
+from cavity.report.decisions import assess_decisions
 from cavity.tables.files.table_files import TableFile, open_table
 
 MAX_CLASSES = 12  # of a printed table
@@ -47,9 +50,17 @@ class RowsToScore(NamedTuple):
 
 
 def evaluate(
-    model: str, data: str, device: Text, terminal: Terminal, **asked: Text
+    model: str,
+    data: str,
+    costs: Text,
+    device: Text,
+    terminal: Terminal,
+    **asked: Text,
 ) -> None:
     opened = Model.open(model, device)
+    given = None
+    if costs is not None:
+        given = read_costs(costs, opened)
     file = open_table(data)
     if not terminal.as_json:
         note_training_rows(opened, data, terminal)
@@ -59,6 +70,8 @@ def evaluate(
         result = _report_numbers(opened, found, terminal)
     else:
         result = _report_classes(opened, found, terminal)
+    if given is not None:
+        result["decisions"] = _report_decisions(opened, found, given, terminal)
 
     terminal.print_result(result | {"notes": found.notes})
 
@@ -132,6 +145,21 @@ def _report_classes(
     if len(classes) <= MAX_CLASSES:
         terminal.say(_format_confusion(result["confusion"], classes))
     return result
+
+
+def _report_decisions(
+    model: Model, found: RowsToScore, costs: Costs, terminal: Terminal
+) -> dict[str, Any]:
+    log_p, y, w = found.columns
+    prior = model.result.class_prior
+    assessed = assess_decisions(
+        np.exp(log_p), y, w, costs, model.labels, prior=prior, unit=found.unit
+    )
+    terminal.say(format_costs(assessed))
+    thresholds = None
+    if assessed.thresholds is not None:
+        thresholds = assessed.thresholds._asdict()
+    return {**assessed._asdict(), "thresholds": thresholds}
 
 
 def _list_classes(

@@ -94,10 +94,14 @@ class Predictor:
                 found |= Uncertainty(*self._predict(X, predict_uncertainty))._asdict()
 
         if extras.novelty:
-            novelty = find_novelty(self.result.novelty)
-            predict = partial(predict_novelty, novelty=novelty)
-            (found["novelty"],) = self._predict(X, predict)
+            found["novelty"] = self.predict_novelty(X)
 
+        return found
+
+    def predict_novelty(self, X: Any) -> Any:
+        """Return how unlike the training rows each prepared row is, [n]."""
+        novelty = find_novelty(self.result.novelty)
+        (found,) = self._predict(X, partial(predict_novelty, novelty=novelty))
         return found
 
     def predict_log_proba(self, X: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from itertools import chain
 from pathlib import PurePath
@@ -32,15 +32,8 @@ def predict(
     terminal: Terminal,
     **more: bool,
 ) -> None:
-    if out is not None:
-        check_out(out, model, data, example="predictions.csv")
-    elif terminal.as_json:
-        raise BadOption(
-            "--json also prints to stdout: write the predictions to a file with --out."
-        )
-
+    check_file_out(out, model, data, terminal)
     extras = Extras(**more)
-    keep = keep or []
     predictor = Predictor(read_result(model, device))
     file = open_table(data)
     if extras.uncertainty and predictor.classes is None:
@@ -49,6 +42,22 @@ def predict(
             "column std."
         )
 
+    def answer(X: Any) -> dict[str, Any]:
+        return _name_columns(predictor, predictor.predict(X, extras))
+
+    answer_rows(predictor, file, keep or [], out, terminal, answer=answer)
+
+
+def answer_rows(
+    predictor: Predictor,
+    file: TableFile,
+    keep: list[str],
+    out: Text,
+    terminal: Terminal,
+    *,
+    answer: Callable[[Any], dict[str, Any]],
+) -> None:
+    """Write what `answer` returns for the prepared rows of a file, as named columns."""
     prepare = predictor.choose_preparation(file, None)
     absent = next((name for name in keep if name not in file.names), None)
     if absent is not None:
@@ -59,15 +68,15 @@ def predict(
     rows = 0
     arrow = import_pyarrow()
 
-    def predict_chunks() -> Iterator[Any]:
+    def answer_chunks() -> Iterator[Any]:
         nonlocal rows
         for chunk in read_chunks(file, [*prepare.inputs, *keep], terminal):
             if not rows:
                 predictor.expect_rows(chunk.table.num_rows)
             rows += chunk.table.num_rows
-            found = predictor.predict(prepare.encode(chunk, notes), extras)
+            found = answer(prepare.encode(chunk, notes))
             kept = {name: get_column(chunk.table, name) for name in keep}
-            for name, values in _name_columns(predictor, found).items():
+            for name, values in found.items():
                 while name in kept:
                     name = f"predicted {name}"
                 kept[name] = from_array(values)
@@ -77,12 +86,22 @@ def predict(
         if not rows:
             raise BadInput(f"{file.path} has no rows.")
 
-    write_tables(out, predict_chunks())
+    write_tables(out, answer_chunks())
     note_new_columns(prepare, file.names, rows, notes)
     report_notes(notes, terminal, file)
     if out is not None:
         terminal.say(f"Wrote {rows} rows to {out}")
     terminal.print_result({"out": str(out), "rows": rows, "notes": dict(notes)})
+
+
+def check_file_out(out: Text, model: str, data: str, terminal: Terminal) -> None:
+    """Check --out; with --json, stdout is taken."""
+    if out is not None:
+        check_out(out, model, data, example="predictions.csv")
+    elif terminal.as_json:
+        raise BadOption(
+            "--json also prints to stdout: write the predictions to a file with --out."
+        )
 
 
 def _name_columns(predictor: Predictor, found: dict[str, Any]) -> dict[str, Any]:

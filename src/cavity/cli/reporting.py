@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
+from cavity.cli.costs import read_costs
 from cavity.cli.model_rows import Sample, check_column, find_stored, sample_rows
 from cavity.cli.models import Model
 from cavity.cli.outputs import check_out
@@ -18,6 +19,7 @@ def report(
     out: str,
     target: Text,
     rows: int,
+    costs: Text,
     device: Text,
     terminal: Terminal,
 ) -> None:
@@ -25,6 +27,9 @@ def report(
     from cavity.report import write_report
 
     opened = Model.open(model, device)
+    given = None
+    if costs is not None:
+        given = read_costs(costs, opened)
     found = Sample(None, None, None, 0)
     seen = False
     note = ""
@@ -47,6 +52,7 @@ def report(
         if data is not None:
             warnings.simplefilter("ignore")  # reading the rows has reported it
         about = {"row_numbers": found.numbers, "training_rows": seen, "note": note}
+        about["costs"] = given
         title = f"Report on {Path(model).name}"
         write_report(opened.classifier, out, found.X, found.y, title=title, **about)
 

@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.common.types import Floats
-from cavity.errors import BadOption
+from cavity.errors import BadInput, BadOption
 from cavity.estimators.argument_types import Column, Device, Seed, TableLike
 from cavity.estimators.explanations import Explains
 from cavity.estimators.learnt import Learnt
@@ -22,15 +22,19 @@ from cavity.explain.fit_summary import FitSummary, summarise_fit
 from cavity.fitting.options.training import Training, flatten, nest
 from cavity.fitting.options.value_checks import resolve_device
 from cavity.prediction.blocks import Results, predict_blocks
+from cavity.prediction.drift import Drift, compare_columns, find_shares
 from cavity.prediction.model import FittedModel
 from cavity.prediction.novelty import find_novelty
 from cavity.prediction.result import Result
 from cavity.prediction.uncertainty import predict_novelty
 from cavity.saving import model_file
 from cavity.saving.model_file import Record
+from cavity.tables.arrow_tables import to_chunk, to_host
+from cavity.tables.columns.column_shares import count_column
+from cavity.tables.columns.encoder import check_columns
 from cavity.tables.columns.preparation import Preparation
 from cavity.tables.table import GivenRows
-from cavity.tables.validation import Features
+from cavity.tables.validation import Features, Prepared
 
 if TYPE_CHECKING:  # they load torch
     from cavity.explain.samples import HyperSamples
@@ -296,6 +300,42 @@ class GPEstimator(Explains, Learnt, BaseEstimator):
         check_is_fitted(self, "_fitted")
         novelty = find_novelty(self._result.novelty)
         return self._predict(X, partial(predict_novelty, novelty=novelty))[0]
+
+    def compare_rows(self, X: TableLike) -> Drift:
+        """Compare rows with the training rows, to see whether they have changed.
+
+        For each column, the shares of its levels, or of ten ranges of its numbers, are
+        compared with the training rows.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (n_samples, n_features)
+            New rows, with the columns of the fit.
+
+        Returns
+        -------
+        Drift
+            Distances by column with their p-values; `print` shows them sorted, and
+            `changed` lists the columns that have changed.
+        """
+        check_is_fitted(self, "_fitted")
+        result = self._result
+        shares = find_shares(result.shares)
+        prepare = result.features.encoder
+        chunk = to_chunk(to_host(X), prepare.feature_names_in_.tolist())
+        check_columns(prepare, chunk.table.column_names)
+        if not chunk.table.num_rows:
+            raise BadInput("X has no rows to compare: check how they were selected.")
+
+        columns = prepare.columns_
+        pairs = zip(columns, shares, strict=True)
+        counts = [count_column(*pair, chunk) for pair in pairs]
+        novelty = None
+        rows = prepare.encode(chunk)
+        whole = np.isfinite(rows).all(1)
+        if result.novelty is not None and whole.any():
+            novelty = self.predict_novelty(Prepared(rows[whole]))
+        return compare_columns(columns, shares, counts, novelty)
 
     def summary(self) -> FitSummary:
         """Return the learnt hyper-parameters by class and column.

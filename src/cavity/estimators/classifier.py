@@ -20,6 +20,13 @@ from cavity.estimators.optional_methods import available_if
 from cavity.estimators.sklearn_base import ClassifierMixin
 from cavity.fitting.options.training import Training, read_training
 from cavity.prediction.blocks import accuracy
+from cavity.prediction.decisions import (
+    Choices,
+    Costs,
+    Decisions,
+    label_actions,
+    predict_choices,
+)
 from cavity.prediction.predict import predict_labels, predict_log_proba, predict_proba
 from cavity.prediction.result import Result
 from cavity.saving import model_file
@@ -409,6 +416,31 @@ class GPClassifier(ClassifierMixin, Origin):
         """
         check_is_fitted(self, "_fitted")
         return self._predict(X, partial(predict_labels, classes=self.classes_))[0]
+
+    def decide(self, X: TableLike, costs: Costs) -> Decisions:
+        """Choose the action of least expected cost for each row.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (n_samples, n_features), or a source
+            Rows to decide about, as for `predict`.
+        costs : cavity.Costs
+            What errors, and refusing to decide, cost.
+
+        Returns
+        -------
+        Decisions
+            `action`, its expected `cost`, and its `margin` over the second cheapest
+            action; one value per row.
+        """
+        check_is_fitted(self, "_fitted")
+        if not isinstance(costs, Costs):
+            raise BadOption(f"costs={costs!r:.60} must be a cavity.Costs.")
+
+        predict = partial(predict_choices, cost=costs.matrix(self.classes_))
+        found = Choices(*self._predict(X, predict))
+        action = label_actions(found.action, self.classes_, costs.refuses)
+        return Decisions(action, found.cost, found.margin)
 
     def score(
         self,

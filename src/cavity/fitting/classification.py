@@ -21,7 +21,7 @@ from cavity.fitting.options.configuration import ClassifierConfig
 from cavity.fitting.partial_fit import keep_growing
 from cavity.fitting.planning import announce_plan, plan_fit
 from cavity.fitting.request import Request, check_ranks_agree
-from cavity.fitting.results import Result, common_result
+from cavity.fitting.results import Result, common_result, describe_rows
 from cavity.pool.pool import Pool
 from cavity.prediction.model import FittedModel
 from cavity.tables.labelled import (
@@ -151,6 +151,7 @@ def record(fit: ClassifierFit, judged: Judged) -> Result:
         estimate=None if verdict is None else verdict.estimate,
         plan=fit.plan,
         evidence_rows=hold_rows(begun),
+        shares=describe_rows(rows.table, rows.features, config.class_weight is None),
     )
 
 

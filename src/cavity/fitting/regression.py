@@ -25,7 +25,7 @@ from cavity.fitting.options.plan import FitPlan, TableSize
 from cavity.fitting.planning import announce_plan, with_seconds
 from cavity.fitting.points import choose_points
 from cavity.fitting.request import Request, check_ranks_agree
-from cavity.fitting.results import Result, common_result
+from cavity.fitting.results import Result, common_result, describe_rows
 from cavity.fitting.row_subsets import choose_training_rows, points_of
 from cavity.fitting.training_rows import TrainingRows, draw_run_seed, find_start
 from cavity.prediction import targets as predictions
@@ -159,6 +159,7 @@ def record(fit: RegressorFit, begun: Begun) -> Result:
         estimate=estimate,
         plan=fit.plan,
         evidence_rows=hold_rows(begun),
+        shares=describe_rows(given, fit.features),
     )
 
 

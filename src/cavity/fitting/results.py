@@ -18,9 +18,10 @@ from cavity.prediction.model import extract_model, settle_kernel
 from cavity.prediction.result import Continuation as Continuation
 from cavity.prediction.result import Growing as Growing
 from cavity.prediction.result import Result as Result
+from cavity.tables.columns.column_shares import ColumnShares, describe_columns
 from cavity.tables.columns.feature_groups import fold_relevance
 from cavity.tables.inducing_points import Candidates
-from cavity.tables.table import Table
+from cavity.tables.table import Facts, Table
 from cavity.tables.validation import Features
 
 BACKGROUND = 150  # training rows that are kept for the importance of columns
@@ -63,6 +64,17 @@ def common_result(
         background=background,
         novelty=novelty,
     )
+
+
+def describe_rows(
+    rows: Facts, features: Features, by_weight: bool = True
+) -> tuple[ColumnShares, ...] | None:
+    """Describe how cells of the training rows are spread; of a source, of a sample."""
+    table = rows if isinstance(rows, Table) else rows.sampled
+    weight = table.weight
+    if not by_weight:  # weights of classes are no numbers of rows
+        weight = np.ones(table.n_rows)
+    return describe_columns(features.encoder.columns_, table.X, weight)
 
 
 def draw_rows(rows: Candidates | Table, n: int) -> Floats:

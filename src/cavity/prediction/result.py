@@ -12,6 +12,7 @@ from cavity.prediction.model import FittedModel
 from cavity.prediction.novelty import Novelty
 from cavity.prediction.target_estimate import TargetEstimate
 from cavity.prediction.targets import TrainingRows, Units
+from cavity.tables.columns.column_shares import ColumnShares
 
 if TYPE_CHECKING:
     from cavity.common.column_statistics import Columns
@@ -78,3 +79,5 @@ class Result(NamedTuple):
     background: Floats | None = None  # [n D], training rows to compute it from
     novelty: Novelty | None = None  # None after `partial_fit`
     evidence_rows: EvidenceRows | None = None  # None: not in memory, or too many
+    # how cells of the training rows are spread; None after `partial_fit`
+    shares: tuple[ColumnShares, ...] | None = None

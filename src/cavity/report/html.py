@@ -10,7 +10,9 @@ import numpy as np
 from cavity.common.files import write_bytes
 from cavity.common.scoring import count_confusion
 from cavity.errors import BadInput
+from cavity.prediction.decisions import Costs
 from cavity.report import sections
+from cavity.report.decisions import describe_decisions
 from cavity.report.findings import Findings, Model, Scored, find
 from cavity.report.scores import FEW_ROWS
 from cavity.report.templates import list_columns, render_report
@@ -29,6 +31,7 @@ def write_report(
     row_numbers: Any = None,
     note: str = "",
     training_rows: bool = False,
+    costs: Costs | None = None,
 ) -> Path:
     """Write an HTML report on a fitted classifier or regressor.
 
@@ -53,6 +56,8 @@ def write_report(
     training_rows : bool, optional
         Whether the model was trained on these rows. The headline then says so, and
         gives the estimate for new rows.
+    costs : cavity.Costs, optional
+        What errors of a classifier cost: the page then has a section on decisions.
 
     Returns
     -------
@@ -74,13 +79,23 @@ def write_report(
     if X is None and y is not None:
         raise BadInput("labels y were given without rows X: give both or neither.")
 
-    page = make_page(find(model, X, y), title, row_numbers, note, training_rows)
+    found = find(model, X, y)
+    decisions = describe_decisions(found, costs)
+    page = make_page(
+        found, title, row_numbers, note, training_rows, decisions=decisions
+    )
     write_bytes(path, page.encode())
     return Path(path)
 
 
 def make_page(
-    found: Findings, title: str, row_numbers: Any, note: str, training_rows: bool
+    found: Findings,
+    title: str,
+    row_numbers: Any,
+    note: str,
+    training_rows: bool,
+    *,
+    decisions: dict[str, Any],
 ) -> str:
     """Render the page; its content is listed in the order of the sections."""
     model = found.model
@@ -96,6 +111,7 @@ def make_page(
         warnings=model.fit_warnings_,
         classes=sections.describe_classes(found),
         few_rows=FEW_ROWS,
+        decisions=decisions,
         trust=sections.draw_trust(found),
         dependences=sections.draw_dependences(found),
         rows=sections.list_rows(found, row_numbers),

@@ -42,6 +42,8 @@ from cavity.saving.serialize import (
     to_json,
 )
 from cavity.saving.summary import summarise
+from cavity.tables.columns.column_kinds import Category
+from cavity.tables.columns.column_shares import ColumnShares
 from cavity.tables.columns.encoder import ColumnEncoder
 from cavity.tables.validation import Features, prepared_features
 
@@ -123,6 +125,9 @@ def save(record: Record, path: str | Path) -> None:
     }
     for name in AS_JSON:
         meta[name] = to_json(getattr(result, name))
+    meta["shares"] = None
+    if result.shares is not None:
+        meta["shares"] = [to_json(column) for column in result.shares]
     features = result.features
     if features.preparation is None:
         meta["names"] = features.names
@@ -223,13 +228,14 @@ def _read_result(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) ->
         raise BadFile(f"mean has {C} latent functions; expected one.")
 
     model = restore_model(arrays, meta, contents, kernel)
+    features = _read_features(meta, contents.sizes["D"])
     residual, tol = _read_method(arrays, meta)
     evidence = meta["scalars"].get("log_marginal_likelihood_")
     estimate = from_json(Estimate, meta.get("estimate"))
     shift, scale = meta.get("units") or (0.0, 1.0)
     return Result(
         model=model,
-        features=_read_features(meta, contents.sizes["D"]),
+        features=features,
         evidence=math.nan if evidence is None else float(evidence),
         is_bound="elbo_" in meta["scalars"],
         evidence_name=str((meta.get("summary") or {}).get("evidence") or ""),
@@ -246,6 +252,7 @@ def _read_result(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) ->
         importance=read_array(meta.get("importance")),
         plan=FitPlan.from_json(meta.get("plan")),
         novelty=from_json(Novelty, meta.get("novelty"), read_array),
+        shares=_read_shares(meta.get("shares"), features),
     )
 
 
@@ -263,6 +270,28 @@ def _read_features(meta: Meta, D: int) -> Features:
         )
 
     return features
+
+
+def _read_shares(
+    stored: list[Any] | None, features: Features
+) -> tuple[ColumnShares, ...] | None:
+    """Return how the cells of each column that the model reads are spread."""
+    if stored is None:
+        return None
+
+    found = tuple(from_json(ColumnShares, column) for column in stored)
+    columns = features.encoder.columns_
+    if [column.name for column in columns] != [shares.name for shares in found]:
+        raise BadFile("shares: the columns are not those of the model.")
+
+    for column, shares in zip(columns, found, strict=True):
+        n = len(shares.edges) + 1
+        if isinstance(column, Category):
+            n = len(column.levels)
+        if len(shares.shares) != n:
+            raise BadFile(f"shares of {column.name!r:.40}: expected {n} numbers.")
+
+    return found
 
 
 def _read_method(arrays: Arrays, meta: Meta) -> tuple[bool, float | None]:

@@ -182,6 +182,25 @@ def row(*checks: Check) -> Check:
     return check
 
 
+def column_shares(value: Any, name: str, sizes: Sizes) -> None:
+    """Check how the cells of one column are spread."""
+    mapping(value, name, sizes)
+    checks = {
+        "name": text,
+        "rows": number(0, 1e300, above=True),
+        "missing": number(0, 1.001),
+        "shares": many(number(0, 1.001)),
+        "edges": many(number()),
+    }
+    for key, check in checks.items():
+        if key not in value:
+            raise BadFile(f"the file lacks {name}.{key}.")
+
+        check(value[key], f"{name}.{key}", sizes)
+    if not (np.diff(value["edges"]) > 0).all():
+        raise BadFile(f"{name}.edges do not ascend.")
+
+
 def by_name(each: Check, *needed: str) -> Check:
     """Return a check for JSON objects whose values pass `each`.
 

@@ -158,6 +158,7 @@ FACTS: dict[str, r.Check] = {
     "predicts?.tolerance": r.number(0, 1),  # of conjugate gradients at training rows
     "novelty?.scale": r.many(r.number(0, 1e300), "C"),
     "novelty?.quantiles": r.numbers(r.QUANTILE),
+    "shares?": r.many(r.column_shares),
     "estimate?.how": r.text,
     "estimate?.rows": COUNT,
     "estimate?.log_loss": r.any_number,

@@ -31,6 +31,7 @@ from cavity.cli.serving.server_settings import Access, Limits
 from cavity.cli.serving.service import Service
 from cavity.common.version import __version__
 from cavity.errors import CavityError
+from cavity.prediction.decisions import Costs
 
 CLIENT_CLOSED = 499  # status for the log: the client has disconnected
 MOST_DROPPED = 32 << 20  # bytes of a refused body that are read and dropped
@@ -47,12 +48,15 @@ def make_app(
     access: Access = Access(),  # noqa: B008
     digest: str = "unknown",
     probe: tuple[str, int] | None = None,
+    *,
+    costs: Costs | None = None,
 ) -> Starlette:
     """Make the application.
 
-    `probe`: host and port where a thread answers /health as well.
+    `probe`: host and port where a thread answers /health as well. With `costs`,
+    answers have decisions.
     """
-    service = Service(model, digest, limits)
+    service = Service(model, digest, limits, costs)
     health = JSONResponse(
         {
             "status": "ok",
@@ -85,7 +89,7 @@ def make_app(
     answers: dict[str, Any] = {
         "/health": health,
         "/metrics": metrics,
-        "/schema": JSONResponse(trial.describe_model(model, limits)),
+        "/schema": JSONResponse(trial.describe_model(model, limits, costs)),
     }
     for path, (name, kind) in trial.PAGE.items():
         content = trial.read_page_file(name)

@@ -16,6 +16,7 @@ import typer
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from cavity.cli.costs import read_costs
 from cavity.cli.models import Model
 from cavity.cli.serving.application import make_app
 from cavity.cli.serving.server_settings import (
@@ -65,6 +66,7 @@ def serve(
     most_waiting: int,
     read_seconds: float,
     stop_seconds: int,
+    costs: Text,
     device: Text,
     terminal: Terminal,
 ) -> None:
@@ -80,12 +82,12 @@ def serve(
     if health_port is not None:
         check_port(host, health_port)
         probe = (host, health_port)
-    app: Any = make_served_app(model, device, limits, access, probe)
+    app: Any = make_served_app(model, device, limits, access, probe, costs=costs)
     if workers > 1:
         # workers learn from the environment what to serve; it has the token already
         threads = max(1, torch.get_num_threads() // workers)
         os.environ[WORKER] = json.dumps(
-            [model, device, limits, access.hosts, probe, threads]
+            [model, device, limits, access.hosts, probe, costs, threads]
         )
         app = f"{__name__}:make_worker_app"
 
@@ -117,13 +119,18 @@ def make_served_app(
     limits: Limits,
     access: Access,
     probe: tuple[str, int] | None = None,
+    *,
+    costs: Text = None,
 ) -> Any:
     digest = compute_digest(path)
     model = Model.open(path, device)
     if compute_digest(path) != digest:
         raise BadFile(f"{path} changed while it was read: start the server again.")
 
-    app = make_app(model, limits, access, digest, probe)
+    given = None
+    if costs is not None:
+        given = read_costs(costs, model)
+    app = make_app(model, limits, access, digest, probe, costs=given)
     # The event loop must not wait long for the interpreter: a collection of garbage
     # that visits all of torch takes a tenth of a second, and a thread that computes
     # gives way only after an interval, each time that the loop needs it.
@@ -135,11 +142,10 @@ def make_served_app(
 
 
 def make_worker_app() -> Any:
-    path, device, limits, hosts, probe, threads = json.loads(os.environ[WORKER])
+    path, device, limits, hosts, probe, costs, threads = json.loads(os.environ[WORKER])
     torch.set_num_threads(threads)
-    return make_served_app(
-        path, device, Limits(*limits), make_access("localhost", hosts), probe
-    )
+    access = make_access("localhost", hosts)
+    return make_served_app(path, device, Limits(*limits), access, probe, costs=costs)
 
 
 def compute_digest(path: str) -> str:

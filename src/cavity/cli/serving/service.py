@@ -23,6 +23,7 @@ from cavity.cli.serving.requests import MOST_ERRORS, BadRows, CellError, RowRead
 from cavity.cli.serving.server_settings import Limits
 from cavity.common.types import Floats
 from cavity.common.version import __version__
+from cavity.prediction.decisions import Costs, choose
 
 Answer = dict[str, Floats]  # columns of a prediction
 SMALL_BYTES = 32 << 10  # of JSON: parsed within a few milliseconds
@@ -40,10 +41,15 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 class Service:
-    def __init__(self, model: Model, digest: str, limits: Limits) -> None:
+    def __init__(
+        self, model: Model, digest: str, limits: Limits, costs: Costs | None = None
+    ) -> None:
         self.model = model
         self.digest = digest
         self.limits = limits
+        self.costs: Floats | None = None  # [C A], by true class and action
+        if costs is not None:
+            self.costs = costs.matrix(model.labels)
         self.reader = RowReader(model, limits.rows)
         self.metrics = Metrics(lambda: self.waiting, digest, __version__)
         self.waiting = 0  # rows that are received but not yet predicted
@@ -67,7 +73,7 @@ class Service:
         self.metrics.rows.inc(len(X))
         size = CELL_BYTES * sum(column.size for column in found.values())
         answer: bytes = await self._call(
-            size, format_answer, self.model, found, notes, self.digest
+            size, format_answer, self.model, found, notes, self.digest, self.costs
         )
         return answer
 
@@ -176,9 +182,13 @@ async def _wait_until_left(request: Request) -> None:
 
 
 def format_answer(
-    model: Model, found: Answer, notes: Counter[str], digest: str
+    model: Model,
+    found: Answer,
+    notes: Counter[str],
+    digest: str,
+    costs: Floats | None = None,
 ) -> bytes:
-    """Format a prediction as JSON.
+    """Format a prediction as JSON, with decisions if there are costs.
 
     Raises BadRows for rows without a finite prediction.
     """
@@ -197,10 +207,23 @@ def format_answer(
         best = found["probabilities"].argmax(1)
         answer["labels"] = [model.labels[c] for c in best]
         answer["classes"] = model.labels
+    if costs is not None:
+        answer |= _decide(model, found["probabilities"], costs)
 
     for name, values in found.items():
         answer[name] = values.tolist()
     return to_json({**answer, "notes": notes, "model": digest})
+
+
+def _decide(model: Model, P: Floats, costs: Floats) -> dict[str, list[Any]]:
+    """Return the cheapest actions; null for refusing."""
+    actions = [*model.labels, None]
+    chosen = choose(P, costs)
+    return {
+        "decisions": [actions[a] for a in chosen.action],
+        "expected_costs": chosen.cost.tolist(),
+        "margins": chosen.margin.tolist(),
+    }
 
 
 class Metrics:

@@ -17,6 +17,7 @@ import numpy as np
 from cavity.cli.models import Model
 from cavity.cli.serving.server_settings import Limits
 from cavity.common.terms import TERMS
+from cavity.prediction.decisions import Costs
 from cavity.prediction.model import as_array
 from cavity.report.colours import COLOURS, ON_DARK
 from cavity.tables.columns.column_kinds import Category, Column, Date, Number, Unchanged
@@ -57,7 +58,9 @@ def _list_colours(colours: Sequence[str]) -> str:
     return "".join(f"--c{k}:{colour};" for k, colour in enumerate(colours))
 
 
-def describe_model(model: Model, limits: Limits) -> dict[str, Any]:
+def describe_model(
+    model: Model, limits: Limits, costs: Costs | None = None
+) -> dict[str, Any]:
     """Describe the model for its page and for programs.
 
     Each column has its range, a typical cell and other cells.
@@ -83,12 +86,28 @@ def describe_model(model: Model, limits: Limits) -> dict[str, Any]:
     return {
         "target": model.target,
         "classes": model.labels or None,
+        "decisions": None if costs is None else _describe_costs(costs, model.labels),
         "columns": columns,
         "named": model.has_names,
         "novelty": model.result.novelty is not None,
         "terms": {word: TERMS[word].meaning for word in WORDS},
         "most_rows": limits.rows,
         "most_bytes": limits.bytes,
+    }
+
+
+def _describe_costs(costs: Costs, labels: list[str]) -> dict[str, Any]:
+    """Describe the costs by true class and action; null is the action of refusing."""
+    actions: list[str | None] = [*labels]
+    if costs.refuses:
+        actions.append(None)
+    threshold = None
+    if len(labels) == 2:
+        threshold = costs.threshold(labels)._asdict()
+    return {
+        "actions": actions,
+        "costs": costs.matrix(labels).tolist(),
+        "threshold": threshold,
     }
 
 

@@ -79,7 +79,7 @@ class Category(NamedTuple):
         text = to_text(column)
         lacks = ~find_present(text)
         X = np.zeros((len(text), len(self.levels)))
-        code = self._find_levels(text, column.type)
+        code = self.find_levels(text, column.type)
         known = code >= 0
         X[known, code[known]] = 1.0
         unseen = int((~known & ~lacks).sum())
@@ -92,7 +92,7 @@ class Category(NamedTuple):
 
         return context.mark_missing(self, X, lacks, "no category is set")
 
-    def _find_levels(self, text: Any, kind: Any) -> Any:
+    def find_levels(self, text: Any, kind: Any) -> Any:
         """Return the number of each cell's level, [n]; −1: missing or unknown."""
         import pyarrow.compute as pc
 

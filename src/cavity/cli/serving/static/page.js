@@ -121,6 +121,8 @@ function hold(j) {
 }
 
 function reset() {
+  if (model.decisions?.threshold) $("cut").value = model.decisions.threshold.high;
+  delete $("cut").dataset.moved;
   row = model.columns.map((column) => column.typical);
   [...$("columns").children].forEach((box) => box.reset());
   hold(held);
@@ -163,6 +165,7 @@ function showClasses(one) {
   if (C > MOST_BARS) order = order.sort((a, b) => P[b] - P[a]).slice(0, MOST_BARS);
   $("bars").replaceChildren(...order.map((k) =>
     bar(model.classes[k], percent(P[k]), make("span", { class: "fill", style: { ...width(P[k]), background: colour(k) } }))));
+  showDecision(one);
   const tell = (share, part, kind) => make("span", {}, make("i", { class: `key ${kind}` }), `${percent(share)} ${part}. ${model.terms[part]}`);
   const most = Math.log(C), [noise, lack] = [one.aleatoric[0] / most, one.epistemic[0] / most];
   $("split").replaceChildren(
@@ -171,6 +174,29 @@ function showClasses(one) {
     make("div", { class: "legend" }, "100%: all classes are equally probable.",
       tell(noise, "aleatoric", "noise"),
       tell(lack, "epistemic", "lack")));
+}
+
+function showDecision(one) {
+  const { decisions } = model, threshold = decisions?.threshold;
+  $("decision").hidden = !decisions;
+  $("threshold").hidden = !threshold;
+  if (!decisions) return;
+  const name = (action) => (action === null ? "refuse" : `decide ${action}`);
+  const say = () => {
+    const cut = Number($("cut").value), own = !threshold || $("cut").dataset.moved !== "yes";
+    if (own) {
+      $("decision").textContent = `Cheapest: ${name(one.decisions[0])}. Expected cost ${short(one.expected_costs[0])}, ${short(one.margins[0])} less than the next action.`;
+    } else {
+      const yes = model.classes.indexOf(threshold.label), p = one.probabilities[0][yes];
+      const ratio = cut > 0 && cut < 1 ? ` It fits if missing ${threshold.label} costs ${short((1 - cut) / cut)} times a false alarm.` : "";
+      $("decision").textContent = `With this threshold: ${name(model.classes[p > cut ? yes : 1 - yes])}.${ratio}`;
+    }
+    if (!threshold) return;
+    const range = threshold.low < threshold.high ? `, refused from ${percent(threshold.low)}` : "";
+    $("at").textContent = `${threshold.label} from ${own ? percent(threshold.high) + range : percent(cut)}`;
+  };
+  $("cut").oninput = () => { $("cut").dataset.moved = "yes"; say(); };
+  say();
 }
 
 function showNumber(one, many) {
@@ -352,6 +378,7 @@ const guard = (text) => (/^[=+\-@\t\r]/.test(text) && Number.isNaN(Number(text))
 function makeColumns(found) {
   const columns = model.classes ? { label: found.labels.map(guard) } : {};
   if (model.classes) model.classes.forEach((name, k) => { columns[`p_${name}`] = found.probabilities.map((p) => p[k]); });
+  if (found.decisions) Object.assign(columns, { decision: found.decisions.map((action) => guard(action ?? "refuse")), expected_cost: found.expected_costs, margin: found.margins });
   for (const name of ["mean", "std", "low", "high", "total", "aleatoric", "epistemic", "novelty"]) if (found[name]) columns[name] = found[name];
   return columns;
 }
