@@ -19,6 +19,7 @@ from cavity.fitting.partial_fit import keep_growing
 from cavity.fitting.planning import announce_plan, plan_fit
 from cavity.fitting.request import Request, check_ranks_agree
 from cavity.fitting.results import Result, common_result
+from cavity.fitting.screening import name_kernel
 from cavity.pool.pool import Pool
 from cavity.prediction.model import FittedModel
 from cavity.tables.labelled import (
@@ -54,7 +55,8 @@ def fit_classifier(request: Request[ClassifierConfig], store: Store) -> list[str
     )
     unjudged = partial(record, fit, Judged(begun))
     with keep_on_interrupt(begun, store, unjudged) as progress:
-        runs.train(begun.run)
+        with name_kernel(begun.run.engine):
+            runs.train(begun.run)
         progress.trained = True
         judged = judge(fit, begun, candidates)
         result = record(fit, judged)
