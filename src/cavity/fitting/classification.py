@@ -6,6 +6,7 @@ from functools import partial
 
 from cavity.common.ranks import run_together
 from cavity.engine import runs
+from cavity.fitting import adapter
 from cavity.fitting.begin import begin_run
 from cavity.fitting.cases import choose_apart
 from cavity.fitting.finish import Store, keep_on_interrupt, warn
@@ -27,6 +28,7 @@ from cavity.tables.labelled import (
     read_eval_labels,
     read_source,
     read_table,
+    with_order,
 )
 from cavity.tables.pieces import Source
 from cavity.tables.repeats import has_near_copies
@@ -88,6 +90,7 @@ def read_labelled_rows(request: Request[ClassifierConfig]) -> LabelledTable:
         apart = run_together(reduce, partial(choose_apart, request, rows))
         rows = read_source(rows, weight, config.owner, request.seed, reduce, apart)
 
+    rows = rows._replace(table=with_order(rows.table, config.order, rows.classes))
     check_ranks_agree(rows.table, rows.features, rows.classes, reduce)
     config.check_size(rows.table.n_rows)
     if raw.eval_set is None:
@@ -129,7 +132,7 @@ def record(fit: ClassifierFit, judged: Judged) -> Result:
         growing=keep_growing(config.method, run, columns, begun.rows.table),
         loo=left_out,
         class_prior=rows.class_prior,
-        evidence_name=config.method.name_evidence(len(rows.classes)),
+        evidence_name=adapter.name_evidence(config, rows.table),
         calibration=None if verdict is None else verdict.held_out.how,
         estimate=None if verdict is None else verdict.estimate,
         plan=fit.plan,
