@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         likelihoods,
         methods,
         report,
+        testing,
     )
     from cavity.estimators import GPClassifier, GPRegressor, load
     from cavity.fitting.options.training import Training
@@ -48,6 +49,7 @@ __all__ = [
     "methods",
     "plots",
     "report",
+    "testing",
 ]
 
 
@@ -61,6 +63,7 @@ _MODULES = {
     "methods": "cavity.methods",
     "plots": "cavity.report.plots",
     "report": "cavity.report",
+    "testing": "cavity.testing",
 }
 
 if not TYPE_CHECKING:  # a type checker must not believe that every name exists

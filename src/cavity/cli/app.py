@@ -176,6 +176,9 @@ def fit(
     kernel: Annotated[
         Text, _option("Kernels joined with + and *: 'RBF + Linear'.", "NAMES")
     ] = None,
+    order: Annotated[
+        Text, _option("Ordered classes, lowest first: low,mid,high.", "LABELS")
+    ] = None,
     n_inducing: Annotated[
         Text, _option("Inducing points per class, or a fraction of rows.", "N")
     ] = None,

@@ -46,7 +46,8 @@ class GPClassifier(ClassifierMixin, Origin):
     """Gaussian process classification by expectation propagation.
 
     Each class has a latent Gaussian process (two classes share one) with learnt
-    inducing points; the class with the largest latent value wins.
+    inducing points; the class with the largest latent value wins. Ordered classes
+    share one, too.
 
     The defaults suit most tables. Change `effort` first; docs/parameters.md says when
     to change the others.
@@ -113,6 +114,11 @@ class GPClassifier(ClassifierMixin, Origin):
     class_weight : dict, "balanced" or None, default=None
         Factors on the weights of rows, by class label. "balanced" gives every class the
         same total weight.
+    order : sequence of labels or None, default=None
+        Class labels from lowest to highest, if classes are ordered, such as
+        `["low", "mid", "high"]`. The Gaussian process then has one latent function with
+        learnt thresholds, for `method="auto"`, "ep" and "sep"; `classes_` and the
+        columns of probabilities stay sorted.
     training : cavity.Training or None, default=None
         What is learnt, optimiser, tolerance, early stopping, checkpoints and precision.
         Grid searches can set one of them, such as `training__tol`.
@@ -216,6 +222,7 @@ class GPClassifier(ClassifierMixin, Origin):
     random_state: Seed = None
     warm_start: bool = False
     class_weight: types.ClassWeight | None = None
+    order: Sequence[Any] | None = None
     training: Training | None = None
     callbacks: Sequence[Callback] = ()
     verbose: int = 0

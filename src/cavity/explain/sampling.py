@@ -18,7 +18,7 @@ from cavity.engine import runs
 from cavity.engine.inference import OF_FACTOR, Engine
 from cavity.engine.inference.posterior import Sums
 from cavity.engine.kernels import Sum
-from cavity.engine.likelihoods import Gaussian, Likelihood
+from cavity.engine.likelihoods import Gaussian, Likelihood, Ordinal
 from cavity.engine.training.loop import Run
 from cavity.engine.training.threads import limit_threads
 from cavity.errors import BadInput, BadOption, missing_extra
@@ -68,7 +68,9 @@ def draw_samples(
     kind: Callable[..., HyperSamples]
     if isinstance(config, ClassifierConfig):
         classes: Any = fit.classes
-        table = read_table_of_fit(request, config.class_weight, fit.features, classes)
+        table = read_table_of_fit(
+            request, config.class_weight, fit.features, classes, config.order
+        )
         kind = partial(ClassifierSamples, classes=classes)
     else:
         table = read_targets_of_fit(request, fit.features, fit.units)
@@ -232,6 +234,8 @@ def _load(engine: Engine, kept: FittedModel) -> None:
     else:
         prior.fixed_noise.copy_(noise)
 
+    if isinstance(engine.factor, Ordinal):
+        engine.factor.load_state(kept.likelihood.state())
     if isinstance(engine.factor, Gaussian) and isinstance(kept.likelihood, Gaussian):
         engine.factor.log_noise.copy_(kept.likelihood.log_noise)
 

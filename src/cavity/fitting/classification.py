@@ -8,6 +8,7 @@ from functools import partial
 
 from cavity.common.ranks import run_together
 from cavity.engine import runs
+from cavity.fitting import adapter
 from cavity.fitting.begin import begin_run
 from cavity.fitting.cases import choose_apart
 from cavity.fitting.evidence import hold_rows
@@ -22,6 +23,7 @@ from cavity.fitting.partial_fit import keep_growing
 from cavity.fitting.planning import announce_plan, plan_fit
 from cavity.fitting.request import Request, check_ranks_agree
 from cavity.fitting.results import Result, common_result, describe_rows
+from cavity.fitting.screening import name_kernel
 from cavity.pool.pool import Pool
 from cavity.prediction.model import FittedModel
 from cavity.tables.labelled import (
@@ -29,6 +31,7 @@ from cavity.tables.labelled import (
     read_eval_labels,
     read_source,
     read_table,
+    with_order,
 )
 from cavity.tables.pieces import Source
 from cavity.tables.repeats import has_near_copies
@@ -57,7 +60,8 @@ def fit_classifier(request: Request[ClassifierConfig], store: Store) -> list[str
     )
     unjudged = partial(record, fit, Judged(begun))
     with keep_on_interrupt(begun, store, unjudged) as progress:
-        runs.train(begun.run)
+        with name_kernel(begun.run.engine):
+            runs.train(begun.run)
         progress.trained = True
         judged = judge(fit, begun, find_candidates())
         result = record(fit, judged)
@@ -105,6 +109,7 @@ def read_labelled_rows(request: Request[ClassifierConfig]) -> LabelledTable:
         apart = run_together(reduce, partial(choose_apart, request, rows))
         rows = read_source(rows, weight, config.owner, request.seed, reduce, apart)
 
+    rows = rows._replace(table=with_order(rows.table, config.order, rows.classes))
     check_ranks_agree(rows.table, rows.features, rows.classes, reduce)
     config.check_size(rows.table.n_rows)
     if raw.eval_set is None:
@@ -146,7 +151,7 @@ def record(fit: ClassifierFit, judged: Judged) -> Result:
         growing=keep_growing(config.method, run, columns, begun.rows.table),
         loo=left_out,
         class_prior=rows.class_prior,
-        evidence_name=config.method.name_evidence(len(rows.classes)),
+        evidence_name=adapter.name_evidence(config, rows.table),
         calibration=None if verdict is None else verdict.held_out.how,
         estimate=None if verdict is None else verdict.estimate,
         plan=fit.plan,

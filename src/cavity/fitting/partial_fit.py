@@ -31,7 +31,7 @@ from cavity.fitting.options.value_checks import draw_seed
 from cavity.fitting.points import choose_points
 from cavity.fitting.results import Growing, Result, common_result
 from cavity.tables.arrow_tables import refuse_many_columns
-from cavity.tables.labels import read_labels
+from cavity.tables.labels import find_places, read_labels
 from cavity.tables.table import Facts, GivenRows, Table, share_lengthscales
 from cavity.tables.validation import Features, check_rows, read_rows
 
@@ -136,7 +136,7 @@ def grow(
             model=model, calibration=earlier.calibration, plan=earlier.plan
         )
 
-    name = config.method.name_evidence(len(labels))
+    name = adapter.name_evidence(config, table)
     return found._replace(classes=labels, growing=growing, evidence_name=name)
 
 
@@ -190,6 +190,7 @@ def _read_table(
         np.searchsorted(every, labels[present]),
         weight[present],
         len(every),
+        order=find_places(config.order, every),
     )
     return table, features, every
 

@@ -108,7 +108,7 @@ def _find_sizes(declared: Declared, meta: Meta, n_classes: int | None) -> Sizes:
     rows = declared["mean"].shape[0]
     if n_classes is None:
         C = rows
-    elif n_classes == 2:
+    elif n_classes == 2 or meta["arguments"].get("order") is not None:
         C = 1
     else:
         C = n_classes

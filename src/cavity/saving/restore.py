@@ -303,7 +303,7 @@ def _restore_modules(
     tensors = {name: torch.from_numpy(a.copy()) for name, a in arrays.items()}
     n_classes = contents.sizes["classes"] or None
     with torch.inference_mode(False):  # parameters that a later fit can learn
-        likelihood = _restore_likelihood(tensors, meta, n_classes)
+        likelihood = _restore_likelihood(tensors, meta, n_classes, contents.sizes["C"])
         own = copy.deepcopy(Unpacking(arrays, kernel).unpack(contents.kernel))
         prior = _restore_prior(tensors, meta["prior"], own, contents)
         settle_kernel(prior, likelihood)
@@ -355,7 +355,7 @@ def _restore_prior(
 
 
 def _restore_likelihood(
-    tensors: dict[str, Tensor], meta: Meta, n_classes: int | None
+    tensors: dict[str, Tensor], meta: Meta, n_classes: int | None, n_latent: int
 ) -> Likelihood:
     """Make the likelihood of a file; `n_classes` is None for a regressor."""
     from cavity.engine.likelihoods import Likelihood
@@ -366,13 +366,14 @@ def _restore_likelihood(
         raise BadFile("the likelihood is not one.")
 
     if n_classes is not None:
-        if likelihood.two_classes != (n_classes == 2):
+        fits = not likelihood.two_classes or n_classes == 2
+        if fits:
+            likelihood = likelihood.bind(n_classes)
+        if not fits or likelihood.n_latent != n_latent:
             raise BadFile(
                 f"the likelihood {type(likelihood).__name__} does not fit "
                 f"{n_classes} classes."
             )
-
-        likelihood = likelihood.bind(n_classes)
 
     likelihood.load_state(_parts(tensors, "factor."), tensors["mean"].dtype)
     return likelihood

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from cavity.tables.labels import (
     check_targets,
     check_weights,
     encode,
+    find_places,
     read_groups,
     read_labels,
     refuse_one_class,
@@ -128,7 +130,11 @@ def read_source(
 
 
 def read_table_of_fit(
-    raw: GivenRows, class_weight: Any, features: Features, classes: NDArray[Any]
+    raw: GivenRows,
+    class_weight: Any,
+    features: Features,
+    classes: NDArray[Any],
+    order: tuple[Any, ...] | None = None,
 ) -> Table:
     """Read the rows of an earlier fit again, as that fit saw them."""
     raw = raw.with_arrays()
@@ -137,7 +143,19 @@ def read_table_of_fit(
     present = weight > 0
     rows = limit_outliers(rows[present], features.names)
     weight = weight[present]
-    return Table(rows, encode(labels[present], classes), weight, len(classes))
+    y = encode(labels[present], classes)
+    return Table(rows, y, weight, len(classes), order=find_places(order, classes))
+
+
+def with_order(
+    table: Facts, order: tuple[Any, ...] | None, classes: NDArray[Any]
+) -> Facts:
+    """Return the table with the places of its classes, if the user orders them."""
+    places = find_places(order, classes)
+    if isinstance(table, Table):
+        return replace(table, order=places)
+
+    return table._replace(order=places)
 
 
 def read_eval_labels(

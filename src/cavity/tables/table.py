@@ -81,6 +81,10 @@ def share_lengthscales(
     return Start(columns, begin.candidates._replace(U=U, distance=columns.distance))
 
 
+# place of each class from 0 for the lowest, if classes are ordered, [C]
+Places = tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows in memory with labels 0..C−1, or with real targets (y − shift)/scale."""
@@ -94,6 +98,7 @@ class Table:
     member: Ints | None = None  # [N], member of a committee
     place: Ints | None = None  # row of each unmerged row; None: no rows were merged
     group: Ints | None = None  # [N], number of the group that the user named
+    order: Places | None = None
 
     @property
     def n_rows(self) -> int:
@@ -101,10 +106,10 @@ class Table:
 
     @property
     def n_latent(self) -> int:
-        """Number of latent functions: one per class, but one for two classes."""
+        """Number of latent functions: one per class; one for two or ordered classes."""
         if self.member is not None:
             return int(self.member.max()) + 1
-        if self.n_classes > 2:
+        if self.n_classes > 2 and self.order is None:
             return self.n_classes
 
         return 1
@@ -194,6 +199,7 @@ class Table:
             self.n_classes,
             given=self.numbers[rows],
             group=None if self.group is None else self.group[rows],
+            order=self.order,
         )
 
     def content(self) -> str:
@@ -255,6 +261,7 @@ class Streamed(NamedTuple):
     digest: str  # of all rows
     apart: Apart | None = None  # rows that judge the model, if there are groups
     units: tuple[float, float] = (0.0, 1.0)  # of real targets: shift and scale
+    order: Places | None = None
 
     @property
     def n_groups(self) -> int:
@@ -269,7 +276,7 @@ class Streamed(NamedTuple):
 
     @property
     def n_latent(self) -> int:
-        if self.n_classes == 2:
+        if self.n_classes == 2 or self.order is not None:
             return 1
 
         return self.n_classes

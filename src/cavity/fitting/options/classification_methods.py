@@ -54,7 +54,7 @@ class Auto(LikelihoodMethod):
     """
 
     name = "auto"
-    recommended = grows = True
+    recommended = grows = takes_order = True
     takes_spectrum = False
 
     def resolve(self, numbered: bool) -> Method:
@@ -77,6 +77,10 @@ class EP(LikelihoodMethod):
 
     likelihood: Any = None
 
+    @property
+    def takes_order(self) -> bool:  # type: ignore[override]
+        return self.likelihood is None
+
 
 @METHODS.register
 @dataclass(eq=False, repr=False)
@@ -95,6 +99,10 @@ class SEP(LikelihoodMethod):
     scheme = schemes.SEP()
 
     likelihood: Any = None
+
+    @property
+    def takes_order(self) -> bool:  # type: ignore[override]
+        return self.likelihood is None
 
 
 @METHODS.register

@@ -170,6 +170,8 @@ class ClassifierConfig(Config):
     schedule: str = field(
         metadata=checked(one_of, ("inner-approx", "inner-exact", "outer"))
     )
+    # labels from lowest to highest, if classes are ordered
+    order: tuple[Any, ...] | None = field(metadata=taken(checks.read_order))
 
     def check_source(self) -> None:
         """Refuse what rows that are not in memory cannot do."""
@@ -230,6 +232,12 @@ def read_classifier(arguments: Mapping[str, Any]) -> ClassifierConfig:
             f"schedule='inner-exact' differentiates through the sites of each row, "
             f"which {method.argument} does not store: use "
             "method='ep', 'rep' or 'pep', or schedule='inner-approx'."
+        )
+
+    if common["order"] is not None and not method.takes_order:
+        raise BadOption(
+            f"order= brings the likelihood of ordered classes, which {method.argument} "
+            "does not take: use method='auto', 'ep' or 'sep' without likelihood=."
         )
 
     if not method.latent_noise:

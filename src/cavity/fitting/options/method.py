@@ -53,6 +53,7 @@ class Method(Parameters):
     latent_noise: ClassVar[bool] = True  # the latent functions have noise of their own
     takes_spectrum: ClassVar[bool] = True  # works with inducing="spectrum"
     recommended: ClassVar[bool] = False  # the library chooses what the user leaves open
+    takes_order: bool = False  # runs with the likelihood of ordered classes
     predicts_residual: ClassVar[bool] = True  # predictive variances have the residual
     # The argument `inducing`, every distinct row ("rows"), an active set ("subset"), or
     # "members" of a committee.

@@ -272,6 +272,27 @@ def read_class_weight(value: Any) -> Any:
     return value
 
 
+def read_order(value: Any) -> tuple[Any, ...] | None:
+    """Check `order`, the class labels from lowest to highest."""
+    if value is None:
+        return None
+    if isinstance(value, str) or not hasattr(value, "__iter__"):
+        raise BadOption(
+            f"order={value!r:.80} must be a list of class labels from lowest to "
+            "highest, such as ['low', 'mid', 'high']."
+        )
+
+    labels = tuple(np.asarray(value, dtype=object).tolist())
+    twice = [label for label in labels if labels.count(label) > 1]
+    if twice:
+        raise BadOption(
+            f"order={list(labels)!r:.200} names the class {twice[0]!r} twice: name "
+            "each class once."
+        )
+
+    return labels
+
+
 def read_verbose(value: Any) -> int:
     if value is None or isinstance(value, bool):
         return int(bool(value))
