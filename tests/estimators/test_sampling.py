@@ -380,7 +380,7 @@ def test_bad_arguments_are_named(options, words):
     ("method", "options", "words"),
     [
         ("sep", {}, "ties its sites"),
-        ("vi", {}, "several optima"),
+        ("vi", {"likelihood": "robust-max"}, "several optima"),
         ("ep", dict(kernel=torch.nn.Module), "without a prior"),
     ],
 )
