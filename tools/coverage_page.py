@@ -24,7 +24,7 @@ allows. `tests/covered` runs every line; `python tools/coverage_page.py` writes 
 Sources: t thesis, i ICML paper, r review, s slides. `sparse` has inducing points, \
 `full` has one at every row, `plain` is `full` without latent noise; in all three, and \
 in `fixed`, hyper-parameters are given. `learnt` learns them. `gp` is the model of \
-`sparse` as an `engine.GP`. [Choose a method](../methods.md) says when to use each.
+`sparse` as an `engine.GP`; `sampling` and `gibbs` are references of the tests. [Choose a method](../methods.md) says when to use each.
 
 """
 COLUMNS = ("source", "what", "line", "compared with", "error at most")
@@ -32,11 +32,12 @@ COLUMNS = ("source", "what", "line", "compared with", "error at most")
 
 def list_rows() -> dict[str, list[Any]]:
     """Return the rows by chapter."""
-    from covered import classification, experiments, regression
+    from covered import background, classification, experiments, regression
 
     return {
         "Classification": classification.ROWS,
         "Regression": regression.ROWS,
+        "Monte Carlo": background.ROWS,
         "Experiments": experiments.ROWS,
     }
 
