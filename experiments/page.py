@@ -23,7 +23,7 @@ from experiments import (
     tables,
     toy,
 )
-from experiments.jobs import ROOT, Row
+from experiments.jobs import ROOT, Row, describe_version
 from experiments.methods import title
 from experiments.scores import mean_cells
 from experiments.targets import PAPER, SHARES, TARGETS, TOY_METHODS, Target
@@ -94,7 +94,9 @@ def write_section(target: Target, rows: Rows) -> str:
 def _state(target: Target, found: list[Row]) -> str:
     done, total = len({(r["settings"], r["split"]) for r in found}), len(target.jobs())
     count = f"{done} of {total}" if done < total else f"all {total}"
-    return f"`python -m experiments {target.name}`: {count} fits."
+    origins = sorted({describe_version(row) for row in found if row["versions"]})
+    by = f" Computed by {', '.join(origins)}." if origins else ""
+    return f"`python -m experiments {target.name}`: {count} fits.{by}"
 
 
 def _table2(rows: list[Row]) -> list[str]:

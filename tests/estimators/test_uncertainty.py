@@ -15,7 +15,7 @@ MODELS = {
     "ep": {"method": "ep"},
     "gfitc": {"method": "gfitc"},
     "rep": {"method": "rep", "epsilon": 0.2},
-    "vi": {"method": "vi"},
+    "vi": {"method": "vi", "likelihood": "robust-max"},
     "softmax": {"method": "vi", "likelihood": "softmax", "noise": 0.0},
 }
 

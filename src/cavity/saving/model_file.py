@@ -320,6 +320,9 @@ def _read_arguments(meta: Meta, unpacking: Unpacking) -> dict[str, Any]:
         for name, value in meta["arguments"].items()
         if name not in PATHS + GIVEN_UP
     }
+    if meta["likelihood"].get("likelihood") == "RobustMax":
+        _name_robust_max(given)
+
     values = unpacking.unpack_all(given)
     for name, new in REPLACED.items():
         value = values.get(name)
@@ -338,3 +341,14 @@ def _read_arguments(meta: Meta, unpacking: Unpacking) -> dict[str, Any]:
             )
 
     return values
+
+
+def _name_robust_max(given: dict[str, Any]) -> None:
+    """Name the likelihood of VI, whose default it was in older files."""
+    method = given.get("method")
+    if method == "vi":
+        method = given["method"] = {"method": "VI", "arguments": {}}
+    if isinstance(method, dict) and method.get("method") == "VI":
+        arguments = method.get("arguments")
+        if isinstance(arguments, dict) and arguments.get("likelihood") is None:
+            arguments["likelihood"] = "robust-max"

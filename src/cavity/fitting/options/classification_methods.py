@@ -209,8 +209,8 @@ class VI(LikelihoodMethod):
     Parameters
     ----------
     likelihood : str, cavity.likelihoods.Likelihood or None, default=None
-        "robust-max", "softmax" or "probit", or an instance. If None, use "robust-max",
-        or "softmax" if `bound` is not "quadrature".
+        "robust-max", "softmax" or "probit", or an instance. If None, use "softmax",
+        which predicts best, or "robust-max" if you set `epsilon`.
     epsilon : float, default=0.001
         Share of random labels of "robust-max", in (0, 1).
     bound : {"quadrature", "jaakkola", "taylor"}, default="quadrature"
@@ -231,7 +231,7 @@ class VI(LikelihoodMethod):
     Examples
     --------
     >>> from cavity.methods import VI
-    >>> VI(likelihood="softmax").removal
+    >>> VI(bound="jaakkola").removal
     0.0
     """
 
@@ -263,7 +263,7 @@ class VI(LikelihoodMethod):
         """The likelihood, with its default filled in."""
         if self.likelihood is not None:
             return self.likelihood
-        if self.bound == "quadrature":
+        if self.bound == "quadrature" and self.epsilon != DEFAULT_EPSILON:
             return RobustMax.name
 
         return Softmax.name
