@@ -17,7 +17,7 @@ from cavity.fitting.options import policy
 from cavity.fitting.options.configuration import ClassifierConfig
 from cavity.fitting.partial_fit import keep_growing
 from cavity.fitting.planning import announce_plan, plan_fit
-from cavity.fitting.request import Request, check_ranks_agree
+from cavity.fitting.request import Request, check_ranks_agree, check_storable
 from cavity.fitting.results import Result, common_result
 from cavity.pool.pool import Pool
 from cavity.prediction.model import FittedModel
@@ -88,6 +88,7 @@ def read_labelled_rows(request: Request[ClassifierConfig]) -> LabelledTable:
 
     check_ranks_agree(rows.table, rows.features, rows.classes, reduce)
     config.check_size(rows.table.n_rows)
+    check_storable(rows.features, rows.classes)
     if raw.eval_set is None:
         return rows
 

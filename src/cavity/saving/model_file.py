@@ -56,6 +56,7 @@ AS_JSON = (
     "importance",
     "novelty",
 )
+MOST_EPOCHS = 10_000  # the last ones of a history are saved
 GIVEN_UP = ("exchange",)  # arguments of older files that were removed
 # values of arguments in older files, and today's
 REPLACED = {
@@ -123,6 +124,7 @@ def save(record: Record, path: str | Path) -> None:
     }
     for name in AS_JSON:
         meta[name] = to_json(getattr(result, name))
+    meta["history"] = meta["history"][-MOST_EPOCHS:]
     features = result.features
     if features.preparation is None:
         meta["names"] = features.names
