@@ -5,9 +5,9 @@ The browser needs chromium; `make test-browser` installs it. Nothing is installe
 """
 
 import contextlib
-import itertools
 import csv
 import io
+import itertools
 import json
 import re
 import shutil

@@ -68,7 +68,8 @@ def describe_model(model: Model, limits: Limits) -> dict[str, Any]:
     fitted = model.result.model
     center = as_array(fitted.center)
     points = fitted.inducing_points.reshape(-1, len(center))
-    most = 3 * as_array(fitted.spread)
+    with np.errstate(over="ignore"):
+        most = 3 * as_array(fitted.spread)
     low = center - most
     high = center + most
     if not (max(abs(low).max(), abs(high).max()) < LARGEST):
