@@ -16,7 +16,7 @@ from cavity.fitting.left_out import LeftOut, find_leave_one_out
 from cavity.fitting.options import policy
 from cavity.fitting.options.configuration import ClassifierConfig
 from cavity.fitting.partial_fit import keep_growing
-from cavity.fitting.planning import announce_plan, plan_fit
+from cavity.fitting.planning import announce_plan, note_drawn, plan_fit
 from cavity.fitting.request import Request, check_ranks_agree, check_storable
 from cavity.fitting.results import Result, common_result
 from cavity.pool.pool import Pool
@@ -60,7 +60,7 @@ def fit_classifier(request: Request[ClassifierConfig], store: Store) -> list[str
         result = record(fit, judged)
         store(result)
 
-    notes = [*judged.notes, *note_near_copies(fit)]
+    notes = [*note_drawn(fit), *judged.notes, *note_near_copies(fit)]
     if result.estimate is not None and result.estimate.verdict is not None:
         notes.append(result.estimate.verdict)
     return warn(judged.begun, fit.plan, result, notes)
@@ -138,7 +138,7 @@ def record(fit: ClassifierFit, judged: Judged) -> Result:
 def leave_out(fit: ClassifierFit, judged: Judged) -> LeftOut | None:
     """Return the marginals of the rows that the run has seen, without their own labels."""
     training = judged.begun.rows
-    whole = training.seen is fit.cases
+    whole = training.seen is fit.cases and fit.rows.drawn_from is None
     table = choose_scored(fit, judged)
     merged = training.table
     if (
