@@ -8,6 +8,7 @@ from cavity.common.ranks import run_together
 from cavity.engine import runs
 from cavity.fitting.begin import begin_run
 from cavity.fitting.cases import choose_apart
+from cavity.fitting.early_end import guard_source
 from cavity.fitting.finish import Store, keep_on_interrupt, warn
 from cavity.fitting.fit import ClassifierFit, Judged
 from cavity.fitting.held_out import Verdict, hold_left_out, judge_rows
@@ -56,7 +57,7 @@ def fit_classifier(request: Request[ClassifierConfig], store: Store) -> list[str
     with keep_on_interrupt(begun, store, unjudged) as progress:
         runs.train(begun.run)
         progress.trained = True
-        judged = judge(fit, begun, candidates)
+        judged = guard_source(fit, judge(fit, begun, candidates))
         result = record(fit, judged)
         store(result)
 
@@ -116,7 +117,8 @@ def record(fit: ClassifierFit, judged: Judged) -> Result:
         left_out=usual,
     )
     verdict = judged.verdict
-    if verdict is not None and not judged.members and not policy.calibrates(config):
+    asked = judged.members or judged.repaired or policy.calibrates(config)
+    if verdict is not None and not asked:
         verdict = None  # no temperature was asked for
     elif verdict is None and left_out is not None and policy.calibrates(config):
         verdict = judge_left_out(fit, judged, left_out, found.model)
