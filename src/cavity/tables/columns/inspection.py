@@ -125,7 +125,7 @@ class Inspection:
         self.sample.add(texts, labels, self.rows)
 
     def _check(self, names: list[str]) -> None:
-        used = len(names) - len(self.ignored)
+        used = len({*names} - {*self.ignored, self.target})
         if used > MOST_COLUMNS:
             raise BadInput(
                 f"the table has {used} columns, but a model of a table takes at most "
