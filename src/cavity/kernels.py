@@ -3,6 +3,9 @@
 Classes have hyper-parameters of their own or share them.
 """
 
+from typing import TYPE_CHECKING
+
+from cavity.common.removed import explain_removed
 from cavity.engine.kernels.base import Kernel, KernelLike, Product, Sum
 from cavity.engine.kernels.library import KERNELS
 from cavity.engine.kernels.linear import Constant, Linear
@@ -30,3 +33,6 @@ __all__ = [
     "Stationary",
     "Sum",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = explain_removed(__name__)

@@ -11,6 +11,7 @@ from cavity.engine import runs
 from cavity.fitting import adapter
 from cavity.fitting.begin import begin_run
 from cavity.fitting.cases import choose_apart
+from cavity.fitting.early_end import guard_source
 from cavity.fitting.evidence import hold_rows
 from cavity.fitting.finish import Store, keep_on_interrupt, warn
 from cavity.fitting.fit import Candidates, ClassifierFit, Judged
@@ -20,8 +21,8 @@ from cavity.fitting.left_out import LeftOut, find_leave_one_out
 from cavity.fitting.options import policy
 from cavity.fitting.options.configuration import ClassifierConfig
 from cavity.fitting.partial_fit import keep_growing
-from cavity.fitting.planning import announce_plan, plan_fit
-from cavity.fitting.request import Request, check_ranks_agree
+from cavity.fitting.planning import announce_plan, note_drawn, plan_fit
+from cavity.fitting.request import Request, check_ranks_agree, check_storable
 from cavity.fitting.results import Result, common_result, describe_rows
 from cavity.fitting.screening import name_kernel
 from cavity.pool.pool import Pool
@@ -63,11 +64,11 @@ def fit_classifier(request: Request[ClassifierConfig], store: Store) -> list[str
         with name_kernel(begun.run.engine):
             runs.train(begun.run)
         progress.trained = True
-        judged = judge(fit, begun, find_candidates())
+        judged = guard_source(fit, judge(fit, begun, find_candidates()))
         result = record(fit, judged)
         store(result)
 
-    notes = [*judged.notes, *note_near_copies(fit)]
+    notes = [*note_drawn(fit), *judged.notes, *note_near_copies(fit)]
     if result.estimate is not None and result.estimate.verdict is not None:
         notes.append(result.estimate.verdict)
     return warn(judged.begun, fit.plan, result, notes)
@@ -112,6 +113,7 @@ def read_labelled_rows(request: Request[ClassifierConfig]) -> LabelledTable:
     rows = rows._replace(table=with_order(rows.table, config.order, rows.classes))
     check_ranks_agree(rows.table, rows.features, rows.classes, reduce)
     config.check_size(rows.table.n_rows)
+    check_storable(rows.features, rows.classes)
     if raw.eval_set is None:
         return rows
 
@@ -139,7 +141,8 @@ def record(fit: ClassifierFit, judged: Judged) -> Result:
         left_out=usual,
     )
     verdict = judged.verdict
-    if verdict is not None and not judged.members and not policy.calibrates(config):
+    asked = judged.members or judged.repaired or policy.calibrates(config)
+    if verdict is not None and not asked:
         verdict = None  # no temperature was asked for
     elif verdict is None and left_out is not None and policy.calibrates(config):
         verdict = judge_left_out(fit, judged, left_out, found.model)
@@ -163,7 +166,7 @@ def record(fit: ClassifierFit, judged: Judged) -> Result:
 def leave_out(fit: ClassifierFit, judged: Judged) -> LeftOut | None:
     """Return the marginals of the rows that the run has seen, without their own labels."""
     training = judged.begun.rows
-    whole = training.seen is fit.cases
+    whole = training.seen is fit.cases and fit.rows.drawn_from is None
     table = choose_scored(fit, judged)
     merged = training.table
     if (

@@ -31,6 +31,7 @@ class Judged(NamedTuple):
     begun: Begun
     verdict: Verdict | None = None  # None: no rows judge it
     members: tuple[Member, ...] = ()  # of the pool
+    repaired: bool = False  # the model alone is worse than class frequencies
     notes: tuple[str, ...] = ()
 
 

@@ -123,7 +123,7 @@ class Folds:
     ) -> Judged:
         """Fit the members that count to all rows: no member of folds has seen them."""
         members = refit_members(fit, candidates.recipes, verdict)
-        return Judged(begun, verdict, members, candidates.notes)
+        return Judged(begun, verdict, members, notes=candidates.notes)
 
 
 def note_groups(held: Table) -> str:

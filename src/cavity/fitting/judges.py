@@ -131,7 +131,7 @@ class EvalSet:
     ) -> Judged:
         """Keep the members that count."""
         members = drop_weightless(candidates.members, verdict)
-        return Judged(begun, verdict, members, candidates.notes)
+        return Judged(begun, verdict, members, notes=candidates.notes)
 
 
 class Part(EvalSet):
@@ -157,7 +157,7 @@ class Part(EvalSet):
         else:
             members = drop_weightless(candidates.members, verdict)
 
-        return Judged(begun, verdict, members, candidates.notes)
+        return Judged(begun, verdict, members, notes=candidates.notes)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from cavity.fitting.options.configuration import RegressorConfig
 from cavity.fitting.options.plan import FitPlan, TableSize
 from cavity.fitting.planning import announce_plan, with_seconds
 from cavity.fitting.points import choose_points
-from cavity.fitting.request import Request, check_ranks_agree
+from cavity.fitting.request import Request, check_ranks_agree, check_storable
 from cavity.fitting.results import Result, common_result, describe_rows
 from cavity.fitting.row_subsets import choose_training_rows, points_of
 from cavity.fitting.screening import name_kernel
@@ -127,6 +127,7 @@ def read_target_rows(request: Request[RegressorConfig]) -> tuple[Facts, Features
         )
 
     check_ranks_agree(given, features, None, reduce)
+    check_storable(features, None)
     return given, features
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +19,7 @@ import numpy as np
 from cavity.common.types import Floats
 from cavity.engine.training.threads import limit_openmp
 from cavity.pool.boosting import Boosting
-from cavity.pool.member_rows import Left, MemberRows, make_codes
+from cavity.pool.member_rows import Left, MemberRows, Pace, make_codes
 from cavity.pool.network_training import standardise, train_networks
 from cavity.pool.networks import LinearModel, Network
 from cavity.pool.plan import MembersPlan
@@ -45,6 +45,7 @@ NETWORK_STEPS = 300  # before held-out rows ask for more
 CLEAR_GAIN = 0.01
 LINEAR_ROWS = 20_000  # for logistic regression: more rows tell no more
 LINEAR_STRENGTH = 0.3  # C of logistic regression, in units of the rows' mean weight
+FIRST_TREES = 8  # of a forest within a time limit, before the clock is asked
 HALF_ROW = 0.5  # added to the count of each class
 
 
@@ -112,21 +113,10 @@ class Linear:
     ) -> tuple[LinearModel, Linear]:
         from sklearn.linear_model import LogisticRegression
 
-        X = rows.X[:, columns.number]
-        y = rows.y
-        weight = rows.weight
-        if len(y) > LINEAR_ROWS:
-            drawn = np.random.default_rng(0).permutation(len(y))[:LINEAR_ROWS]
-            _, one_per_class = np.unique(y, return_index=True)
-            kept = np.union1d(drawn, one_per_class)
-            X = X[kept]
-            y = y[kept]
-            if weight is not None:
-                weight = weight[kept]
-
-        Z, shift, scale = standardise(X, weight)
+        drawn = rows.draw(LINEAR_ROWS)
+        Z, shift, scale = standardise(drawn.X[:, columns.number], drawn.weight)
         model = LogisticRegression(C=LINEAR_STRENGTH, max_iter=50, tol=1e-3)
-        model.fit(Z, y, weight)
+        model.fit(Z, drawn.y, drawn.weight)
         slope = model.coef_.T
         bias = model.intercept_[None]
         if rows.n_classes == 2:  # scikit-learn has one score, of the second class
@@ -233,16 +223,31 @@ class Forests:
         left: Left,
     ) -> tuple[Forest, Forests]:
         coded, columns = rows.for_trees(columns)
-        trees = grow_trees(
+        grow = partial(
+            grow_trees,
             coded.X,
             coded.y,
             coded.weight,
-            self.trees,
-            self.seed,
             leaves=self.leaves,
             threads=1 if needs_one_thread(coded.X) else -1,
         )
-        return rows.make_member(trees, columns), self
+        if left() == math.inf:
+            trees = grow(self.trees, self.seed)
+        else:
+            trees = self._grow_in_time(grow, left)
+        return rows.make_member(trees, columns), replace(self, trees=len(trees))
+
+    def _grow_in_time(
+        self, grow: Callable[[int, int], list[Any]], left: Left
+    ) -> list[Any]:
+        """Grow a few trees, and as many more as there is time for."""
+        pace = Pace(left)
+        trees = grow(min(FIRST_TREES, self.trees), self.seed)
+        affordable = int(pace.count_affordable(len(trees)))
+        more = min(self.trees - len(trees), affordable)
+        if more:
+            trees += grow(more, self.seed + 1)
+        return trees
 
 
 @dataclass(frozen=True)

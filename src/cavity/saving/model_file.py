@@ -58,6 +58,7 @@ AS_JSON = (
     "importance",
     "novelty",
 )
+MOST_EPOCHS = 10_000  # the last ones of a history are saved
 GIVEN_UP = ("exchange",)  # arguments of older files that were removed
 # values of arguments in older files, and today's
 REPLACED = {
@@ -128,6 +129,7 @@ def save(record: Record, path: str | Path) -> None:
     meta["shares"] = None
     if result.shares is not None:
         meta["shares"] = [to_json(column) for column in result.shares]
+    meta["history"] = meta["history"][-MOST_EPOCHS:]
     features = result.features
     if features.preparation is None:
         meta["names"] = features.names

@@ -49,6 +49,7 @@ class LabelledTable(NamedTuple):
     features: Features
     classes: NDArray[Any]
     held: Table | None = None  # rows of eval_set
+    drawn_from: int | None = None  # rows of the user's table, if time is short
 
     @property
     def blocks(self) -> list[slice]:

@@ -202,6 +202,15 @@ class Table:
             order=self.order,
         )
 
+    def draw(self, most: int, seed: int) -> Table:
+        """Draw at most so many rows, and at least one of each class, in their order."""
+        if self.n_rows <= most:
+            return self
+
+        drawn = np.random.default_rng(seed).permutation(self.n_rows)[:most]
+        _, one_per_class = np.unique(self.y, return_index=True)
+        return self.select(np.union1d(drawn, one_per_class))
+
     def content(self) -> str:
         """Return a digest of every row."""
         hasher = hashlib.sha256()
