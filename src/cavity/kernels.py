@@ -6,6 +6,7 @@ Classes have hyper-parameters of their own or share them.
 from cavity.engine.kernels.base import Kernel, KernelLike, Product, Sum
 from cavity.engine.kernels.library import KERNELS
 from cavity.engine.kernels.linear import Constant, Linear
+from cavity.engine.kernels.periodic import Periodic
 from cavity.engine.kernels.stationary import (
     RBF,
     Matern12,
@@ -14,17 +15,24 @@ from cavity.engine.kernels.stationary import (
     RationalQuadratic,
     Stationary,
 )
+from cavity.engine.parameters import Bounded, Fixed, Gamma, LogNormal, Normal
 
 __all__ = [
     "KERNELS",
     "RBF",
+    "Bounded",
     "Constant",
+    "Fixed",
+    "Gamma",
     "Kernel",
     "KernelLike",
     "Linear",
+    "LogNormal",
     "Matern12",
     "Matern32",
     "Matern52",
+    "Normal",
+    "Periodic",
     "Product",
     "RationalQuadratic",
     "Stationary",

@@ -22,6 +22,7 @@ from cavity.engine.kernels.base import per_class
 from cavity.engine.kernels.prior import Prior
 from cavity.engine.kernels.spectrum import Spectrum
 from cavity.engine.likelihoods import Likelihood
+from cavity.engine.parameters import is_learnt
 from cavity.engine.training.loop import Run
 from cavity.fitting.options import policy
 from cavity.fitting.options.configuration import Config
@@ -51,9 +52,13 @@ def make_prior(
     if kernel is None:
         kernel = make_default_kernel(plan.kernel == RBF_LINEAR)
     C = table.n_latent
+    setting = None
     if find_method(config, plan).latent_noise:
         noise = per_class(config.noise, C, "noise")
         learn = config.learn
+        setting = config.noise_setting
+        if not is_learnt(setting):
+            learn = learn - {"noise"}
     else:
         noise = np.zeros(1)
         learn = config.learn - {"noise"}
@@ -69,6 +74,7 @@ def make_prior(
         device=config.device,
         dtype=config.dtype,
         kind=Spectrum if config.spectral else Prior,
+        noise_setting=setting,
     )
     if prior.learn_inducing and policy.fixes_rare_levels(config):
         _hold_rare_cells(prior, begin.candidates)
@@ -101,7 +107,7 @@ def make_likelihood(table: Facts, config: Config, plan: TrainingPlan) -> Likelih
     """Make the likelihood; for a regression it contains the noise of the targets."""
     method = find_method(config, plan)
     if isinstance(method, RegressionMethod):
-        noise = float(config.noise[0])
+        noise = config.noise_setting or float(config.noise[0])
         found: Likelihood = method.make_likelihood(1, config.learn, noise)
     else:
         found = method.make_likelihood(table.n_classes, config.learn)
