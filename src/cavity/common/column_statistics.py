@@ -63,10 +63,11 @@ class Columns(NamedTuple):
         found = list[int]()
         for name in names:
             if isinstance(name, bool) or name not in places:
-                known = ", ".join(map(repr, list(places)[:MOST_NAMES]))
+                named = [place for place in places if isinstance(place, str)]
+                known = ", ".join(map(repr, (named or list(places))[:MOST_NAMES]))
                 raise BadOption(
-                    f"{what} has {name!r}, which the table lacks. Its columns are "
-                    f"{known}{', ...' if len(places) > MOST_NAMES else ''}."
+                    f"{what} has {name!r}, which the table lacks: use names or numbers "
+                    f"of its columns, {known}."
                 )
             found += places[name]
 

@@ -128,10 +128,15 @@ class Kernel(Parameters, nn.Module):
         """
         for name in (*self.positive, *self.own):
             title = f"{name} of {type(self).__name__}"
-            given = getattr(self, name)
-            value = per_class(find_start(given, 1.0, title), classes, title)
+            value = per_class(self.start_of(name, 1.0), classes, title)
             parameter = log_parameter(value, (classes,), 1.0, title)
-            setattr(self, f"log_{name}", parameter.requires_grad_(is_learnt(given)))
+            learnt = is_learnt(getattr(self, name))
+            setattr(self, f"log_{name}", parameter.requires_grad_(learnt))
+
+    def start_of(self, name: str, default: Any = None) -> Any:
+        """Return where an argument starts; its setting is checked."""
+        title = f"{name} of {type(self).__name__}"
+        return find_start(getattr(self, name), default, title)
 
     def settle(self, classes: int) -> None:
         """Write the learnt values into the constructor's attributes.
@@ -248,9 +253,8 @@ class Kernel(Parameters, nn.Module):
 
     def _count_sets(self) -> int:
         """Return for how many classes the arguments have values of their own."""
-        starts = (
-            find_start(getattr(self, n), 1.0) for n in (*self.positive, *self.own)
-        )
+        names = (*self.positive, *self.own)
+        starts = (self.start_of(name, 1.0) for name in names)
         return max(map(np.size, starts), default=1)
 
     def relevance(self, columns: Columns) -> np.ndarray | None:

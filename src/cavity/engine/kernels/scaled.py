@@ -17,7 +17,6 @@ from cavity.engine.kernels.formulas import ColumnsFormula, Formula, Scale
 from cavity.engine.parameters import (
     Placed,
     Setting,
-    find_start,
     is_learnt,
     keep_setting,
 )
@@ -103,7 +102,7 @@ class Scaled(Kernel):
         unit = self.units_of(name)
         title = f"{name} of {type(self).__name__}"
         given = getattr(self, name)
-        value = np.asarray(find_start(given, self._usual(name, columns), title))
+        value = np.asarray(self.start_of(name, self._usual(name, columns)))
         first = self._first()
         if value.ndim and value.shape[-1] == len(unit):
             value = value[..., first]
@@ -126,7 +125,7 @@ class Scaled(Kernel):
         return np.unique(self.group.cpu().numpy(), return_index=True)[1]
 
     def _has_columns(self, name: str, size: int) -> bool:
-        shape = np.shape(find_start(getattr(self, name), 1.0))
+        shape = np.shape(self.start_of(name, 1.0))
         return bool(shape) and shape[-1] == size
 
     def _find_features(self, columns: Columns) -> Ints:
@@ -148,7 +147,7 @@ class Scaled(Kernel):
         return found
 
     def _count_sets(self) -> int:
-        starts = [find_start(getattr(self, name), 1.0) for name in self.per_column]
+        starts = [self.start_of(name, 1.0) for name in self.per_column]
         sets = [len(start) for start in starts if np.ndim(start) == 2]
         return max(super()._count_sets(), *sets, 1)
 
