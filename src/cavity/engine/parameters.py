@@ -52,7 +52,18 @@ class Setting(Parameters):
         return None
 
     def find_start(self, default: Any) -> Any:
-        """Return where training starts, within the bounds."""
+        """Return where training starts, within the bounds.
+
+        Parameters
+        ----------
+        default : scalar, array or None
+            Where it starts if the setting leaves that open.
+
+        Returns
+        -------
+        ndarray or None
+            The start; None if nothing says it.
+        """
         value = self.start
         if value is None:
             value = self.usual_start()
@@ -64,13 +75,30 @@ class Setting(Parameters):
         return np.clip(np.asarray(value, dtype=np.float64), *self.limits)
 
     def with_start(self, value: Any) -> Self:
-        """Return a copy that starts at a learnt value, within the bounds."""
+        """Return a copy that starts at a learnt value, within the bounds.
+
+        Parameters
+        ----------
+        value : ndarray
+            The learnt value.
+
+        Returns
+        -------
+        Setting
+            The copy; a fixed value returns itself.
+        """
         found = copy.copy(self)
         found.start = np.clip(value, *self.limits)
         return found
 
     def check(self, name: str) -> None:
-        """Raise BadOption if a number is not valid; `name`: of the parameter."""
+        """Raise BadOption if a number is not valid.
+
+        Parameters
+        ----------
+        name : str
+            Name of the hyper-parameter, for the message.
+        """
         for each in self.positive:
             values = np.asarray(getattr(self, each), dtype=np.float64)
             if not (np.isfinite(values).all() and (values > 0).all()):
@@ -90,7 +118,20 @@ class Setting(Parameters):
                 )
 
     def pick(self, columns: Any, size: int) -> Self:
-        """Return the same for some of `size` columns, where there is a value for each."""
+        """Return the same for some columns, where there is a value for each.
+
+        Parameters
+        ----------
+        columns : slice or array of int
+            The columns.
+        size : int
+            Number of all columns.
+
+        Returns
+        -------
+        Setting
+            The copy for these columns.
+        """
         found = copy.copy(self)
         for name, value in vars(self).items():
             if isinstance(value, Setting):
@@ -223,6 +264,12 @@ class Normal(Density):
         Standard deviation before the cut.
     start : scalar, array or None
         Where training starts. None: at `loc`, or at `scale` if `loc` is not positive.
+
+    Examples
+    --------
+    >>> from cavity.kernels import Constant, Normal
+    >>> Constant(Normal(1.0, 0.5))
+    Constant(variance=Normal(1.0, 0.5))
     """
 
     positive = ("scale",)
@@ -264,6 +311,12 @@ class Gamma(Density):
         Inverse scale: the mean is concentration/rate.
     start : scalar, array or None
         Where training starts. None: at the mean.
+
+    Examples
+    --------
+    >>> from cavity.kernels import Constant, Gamma
+    >>> Constant(Gamma(2.0, 1.0))
+    Constant(variance=Gamma(2.0, 1.0))
     """
 
     positive = ("concentration", "rate")
