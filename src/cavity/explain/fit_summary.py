@@ -12,6 +12,7 @@ import numpy as np
 from cavity.common.tabular import Tabular, format_cell
 from cavity.common.text_tables import name_column
 from cavity.common.types import Floats
+from cavity.engine.parameters import Setting
 from cavity.prediction.model import as_array
 from cavity.prediction.result import Result
 from cavity.prediction.targets import target_noise
@@ -117,7 +118,14 @@ def _walk(kernel: Any, features: list[str], L: int) -> Iterator[Learnt]:
                 yield Learnt(kind, name, "", _spread(value.item(), L))
         return
 
+    index = getattr(kernel, "index", None)
+    if index is not None:
+        features = [features[j] for j in index]
     for name, value in kernel.get_params(deep=False).items():
+        if isinstance(value, Setting):
+            value = np.asarray(value)
+        if name == "columns":
+            continue
         if hasattr(value, "get_params"):
             yield from _walk(value, features, L)
             continue

@@ -79,6 +79,9 @@ class LogDensity:
 
     def _evaluate(self, theta: Floats) -> Point | None:
         place = torch.from_numpy(np.ascontiguousarray(theta)).to(self.run.state.theta)
+        if not self.run.engine.hyper_prior.contains(place):
+            return None
+
         return evaluate(self.run, place, self.rest)
 
 

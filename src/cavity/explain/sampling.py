@@ -18,6 +18,7 @@ from cavity.engine import runs
 from cavity.engine.inference import OF_FACTOR, Engine
 from cavity.engine.inference.posterior import Sums
 from cavity.engine.kernels import Sum
+from cavity.engine.kernels.scaled import Scaled
 from cavity.engine.likelihoods import Gaussian, Likelihood, Ordinal
 from cavity.engine.training.loop import Run
 from cavity.engine.training.threads import limit_threads
@@ -128,7 +129,7 @@ def make_sampling_run(config: Config, model: FittedModel, table: Table) -> Run:
     config = _configure(config, model)
     plan = policy.plan_training(config, TableSize.of(table, Z.shape[-1]), Z.shape[-2])
     engine = _make_engine(config, model, table, plan, Z)
-    if not (engine.hyper_prior.precision > 0).all():
+    if not engine.hyper_prior.is_proper:
         raise BadOption(
             f"{type(model.prior.kernel).__name__} has parameters without a prior, "
             "which cannot be sampled: use kernels of cavity.kernels."
@@ -252,11 +253,11 @@ def _in_units(engine: Engine, theta: Floats, scale: float) -> dict[str, Floats]:
             continue
 
         path, _, last = name.rpartition(".")
-        if last == "log_lengthscale":
-            group = getattr(owners[path], "group", None)
-            if group is not None:
-                values = values[..., group.cpu()]
-            values = values * as_array(owners[path].unit)
+        owner = owners[path]
+        if isinstance(owner, Scaled) and last.removeprefix("log_") in owner.per_column:
+            if owner.group is not None:
+                values = values[..., owner.group.cpu()]
+            values = values * owner.units_of(last.removeprefix("log_"))
 
         found[name.removeprefix("kernel.").replace("log_", "")] = values
 

@@ -24,6 +24,7 @@ from cavity.engine.kernels.base import per_class
 from cavity.engine.kernels.prior import Prior
 from cavity.engine.kernels.spectrum import Spectrum
 from cavity.engine.likelihoods import Likelihood, Ordinal
+from cavity.engine.parameters import is_learnt
 from cavity.engine.training.loop import Run
 from cavity.errors import BadOption
 from cavity.fitting.options import policy
@@ -56,9 +57,13 @@ def make_prior(
     if kernel is None:
         kernel = make_default_kernel(plan.kernel == RBF_LINEAR)
     C = table.n_latent
+    setting = None
     if find_method(config, plan).latent_noise:
         noise = per_class(config.noise, C, "noise")
         learn = config.learn
+        setting = config.noise_setting
+        if not is_learnt(setting):
+            learn = learn - {"noise"}
     else:
         noise = np.zeros(1)
         learn = config.learn - {"noise"}
@@ -74,6 +79,7 @@ def make_prior(
         device=config.device,
         dtype=config.dtype,
         kind=Spectrum if config.spectral else Prior,
+        noise_setting=setting,
     )
     if prior.learn_inducing and policy.fixes_rare_levels(config):
         _hold_rare_cells(prior, begin.candidates)
@@ -106,7 +112,7 @@ def make_likelihood(table: Facts, config: Config, plan: TrainingPlan) -> Likelih
     """Make the likelihood; for a regression it contains the noise of the targets."""
     method = find_method(config, plan)
     if isinstance(method, RegressionMethod):
-        noise = float(config.noise[0])
+        noise = config.noise_setting or float(config.noise[0])
         found: Likelihood = method.make_likelihood(1, config.learn, noise)
     elif table.order is not None:
         found = make_ordinal(table, bool(config.learn))

@@ -9,7 +9,8 @@ group of tensors):
     C  latent functions                        D  features
     M  inducing points                         B  blocks of q, C or 1 if coupled
     K  sets of kernel parameters, 1 or C       W  values per block
-    G  lengthscales, D if none are shared
+    F  features that a kernel sees, D if all
+    G  lengthscales, F if none are shared
 
 T is the type of the model, float64 or float32. A "?" marks entries that may be missing
 or null.
@@ -62,13 +63,15 @@ FIXED_NOISE = Tensor("prior.fixed_noise", "1|C", T, r.NOT_NEGATIVE)
 SCALED = (
     Tensor("log_lengthscale", "K G", T, r.LOG),
     Tensor("log_variance",    "K",   T, r.LOG),
-    Tensor("unit",            "D",   T, r.POSITIVE),
-    Tensor("center",          "D",   T),
-    Tensor("group?",          "D",   I64, r.index("G")),
+    Tensor("unit",            "F",   T, r.POSITIVE),
+    Tensor("center",          "F",   T),
+    Tensor("group?",          "F",   I64, r.index("G")),
+    Tensor("index?",          "F",   I64, r.index("D")),
 )
 KERNELS = {  # below prior.kernel; parts of a kernel are found in its arguments
     **dict.fromkeys(("RBF", "Matern12", "Matern32", "Matern52"), SCALED),
     "RationalQuadratic": (*SCALED, Tensor("log_alpha", "K", T, r.LOG)),
+    "Periodic": (*SCALED, Tensor("log_period", "K G", T, r.LOG)),
     "Linear": (*SCALED, Tensor("square_reach?", "", T, r.POSITIVE)),
     "Constant": (Tensor("log_variance", "K", T, r.LOG),),
     **dict.fromkeys(("Sum", "Product"), ()),

@@ -25,7 +25,7 @@ from cavity.common.types import Floats, Ints
 from cavity.tables import inducing_points
 from cavity.tables.array_sources import Arrays
 from cavity.tables.arrow_tables import to_plain
-from cavity.tables.columns.feature_groups import group_features
+from cavity.tables.columns.feature_groups import group_features, place_features
 from cavity.tables.pieces import Apart
 from cavity.tables.splitting import number_units
 from cavity.tables.validation import Features
@@ -64,8 +64,11 @@ def share_lengthscales(
 ) -> Start:
     """Let the features of each raw column share a lengthscale.
 
-    Features without a preparation stay as they are.
+    Features without a preparation stay as they are. The names of columns are kept for
+    kernels of some columns.
     """
+    columns = begin.columns._replace(places=place_columns(features))
+    begin = begin._replace(columns=columns)
     prepare = features.preparation
     shared = begin.columns.group is not None and begin.columns.constant is None
     if prepare is None or shared:
@@ -78,11 +81,22 @@ def share_lengthscales(
     columns, U = share_units(
         begin.columns, sharing, begin.candidates.U, begin.candidates.weight, rng
     )
+    columns = columns._replace(places=begin.columns.places)
     return Start(columns, begin.candidates._replace(U=U, distance=columns.distance))
 
 
 # place of each class from 0 for the lowest, if classes are ordered, [C]
 Places = tuple[int, ...]
+
+
+def place_columns(features: Features) -> dict[Any, tuple[int, ...]]:
+    """Return the features of each column of the table, by its name and its number."""
+    if features.preparation is not None:
+        return place_features(features.preparation)
+
+    numbers: dict[Any, tuple[int, ...]] = {j: (j,) for j in range(features.n)}
+    names = features.names or ()
+    return {name: (j,) for j, name in enumerate(names)} | numbers
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # of a field of a dataclass: how the argument of its name is read
 Metadata = dict[str, Callable[[str, Any], Any]]
 DTYPES = ("float32", "float64")
+NOISE = 0.1  # where bounds leave the start open
 
 
 def checked(
@@ -156,8 +157,11 @@ def read_noise(value: Any, learnt: bool) -> np.ndarray:
 
     The number of classes is not known yet.
     """
+    from cavity.engine.parameters import find_start
+
+    start = find_start(value, NOISE, "noise")
     try:
-        noise = np.asarray(value, dtype=np.float64).reshape(-1)
+        noise = np.asarray(start, dtype=np.float64).reshape(-1)
     except (TypeError, ValueError):
         noise = np.full(1, math.nan)
 
