@@ -21,6 +21,7 @@ class Begun(NamedTuple):
     config: Config
     plan: TrainingPlan
     rows: TrainingRows
+    seconds: float = 0.0  # that the training took
 
 
 def begin_run(

@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 
 from cavity.common.types import Floats
 from cavity.prediction.estimate import Estimate
+from cavity.prediction.held_out_rows import HeldOutRows
+from cavity.prediction.member_scores import MemberScores
 from cavity.prediction.model import FittedModel
 from cavity.prediction.novelty import Novelty
 from cavity.prediction.target_estimate import TargetEstimate
@@ -16,6 +18,7 @@ from cavity.prediction.targets import TrainingRows, Units
 if TYPE_CHECKING:
     from cavity.common.column_statistics import Columns
     from cavity.engine.inference import Engine, State
+    from cavity.tables.labelled import LabelledTable
     from cavity.tables.validation import Features
 
 
@@ -40,7 +43,8 @@ class Growing(NamedTuple):
 class Result(NamedTuple):
     """The result of a fit.
 
-    Model files hold all but `growing`, `continuation`, `loo` and `background`.
+    Model files hold all but `growing`, `continuation` and what belongs to single rows:
+    `loo`, `background`, `held_out` and `trained`.
     """
 
     model: FittedModel
@@ -66,3 +70,10 @@ class Result(NamedTuple):
     importance: Floats | None = None  # [columns], computed when first needed
     background: Floats | None = None  # [n D], training rows to compute it from
     novelty: Novelty | None = None  # None after `partial_fit`
+    held_out: HeldOutRows | None = None
+    members: MemberScores | None = None  # None if no rows judged the members
+    trained: LabelledTable | None = None  # the rows of a fit in memory
+
+    def without_rows(self) -> Result:
+        """Return the result without values of single rows."""
+        return self._replace(loo=None, background=None, held_out=None, trained=None)
