@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -91,7 +92,7 @@ class EvalSet:
     held: Table
 
     where = "of eval_set"
-    of: RowsOf = "eval_set"
+    of: ClassVar[RowsOf] = "eval_set"
     training_share = TRAINING
 
     def fit_members(self, fit: ClassifierFit) -> Candidates:
@@ -151,7 +152,7 @@ class Part(EvalSet):
     """A part of the rows is held out, and trains the model after it has judged it."""
 
     where = "held out"
-    of: RowsOf = "cases"
+    of: ClassVar[RowsOf] = "cases"
 
     def _is_small_part(self, cases: Facts) -> bool:
         return (cases.n_groups or cases.n_rows) <= FULL_ROWS
