@@ -87,9 +87,11 @@ def test_a_row_of_weight_k_is_k_rows(effort, rows):
     repeated = GPClassifier(**options).fit(X.repeat(times, 0), y.repeat(times))
     np.testing.assert_array_equal(weighted.predict_proba(X), repeated.predict_proba(X))
     assert weighted.estimate_.log_loss == pytest.approx(repeated.estimate_.log_loss)
-    np.testing.assert_allclose(
-        weighted.loo_log_proba_.repeat(times, 0), repeated.loo_log_proba_
+    held, many = weighted.held_out_, repeated.held_out_
+    assert sorted(np.repeat(held.rows, times[held.rows])) == sorted(
+        np.arange(rows).repeat(times)[many.rows]
     )
+    assert held.weight.sum() == many.weight.sum()
 
 
 @pytest.mark.usefixtures("few_trees")

@@ -73,7 +73,7 @@ def test_the_estimate_covers_new_groups(effort, splits):
     assert "40 groups kept together" in str(
         clf.plan_
     ) and "groups kept together" in str(clf.estimate_)
-    assert clf.loo_log_proba_.shape == (400, 2)
+    assert sorted(clf.held_out_.rows) == list(range(400))
 
 
 @pytest.mark.usefixtures("few_trees")

@@ -349,6 +349,33 @@ def explain(
 
 
 @_command(
+    "List rows of a table whose label is improbable.",
+    "suspects birds.csv --target species --out suspects.csv",
+    "suspecting",
+)
+def suspects(
+    data: Data,
+    target: Annotated[Text, _option("Column of the labels.", "COL")] = None,
+    ignore: Annotated[
+        Texts, _option("Column to ignore; may be repeated.", "COL")
+    ] = None,
+    weight: Annotated[Text, _option("Column of the weights.", "COL")] = None,
+    group: Annotated[
+        Text, _option("Column of groups, whose rows stay together.", "COL")
+    ] = None,
+    rows: Annotated[int, _option("Print at most this many rows.", "N", min=1)] = 20,
+    folds: Annotated[int, _option("Parts of the rows to predict.", "N", min=2)] = 5,
+    effort: Annotated[Text, _option("fast or balanced.", "NAME")] = None,
+    seed: Annotated[int | None, _option("Random seed (default 0).", "N")] = None,
+    out: Annotated[Text, _option(".csv file for all rows.", "FILE")] = None,
+) -> None:
+    """List the rows of DATA by the probability of their label, the smallest first.
+
+    A classifier is fitted to DATA; models that did not see a row predict it.
+    """
+
+
+@_command(
     "Write an HTML report on a model.",
     "report penguins.cavity test.csv --out report.html",
     "reporting",

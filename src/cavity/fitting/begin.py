@@ -22,6 +22,7 @@ class Begun(NamedTuple):
     config: Config
     plan: TrainingPlan
     rows: TrainingRows
+    seconds: float = 0.0  # that the training took
 
 
 def begin_run(

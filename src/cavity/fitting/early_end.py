@@ -13,10 +13,10 @@ import numpy as np
 
 from cavity.common.types import Floats
 from cavity.fitting.fit import ClassifierFit, Judged
-from cavity.fitting.held_out import HeldOut, judge_rows, predict_rows
+from cavity.fitting.held_out import HeldOut, predict_rows
+from cavity.fitting.verdict import judge_rows
 from cavity.pool.member_rows import MemberRows
-from cavity.pool.members import Frequencies
-from cavity.pool.pool import Member
+from cavity.pool.members import FittedMember, Frequencies
 from cavity.pool.sklearn_trees import TreeColumns
 from cavity.prediction.model import extract_model
 from cavity.tables.table import Streamed, Table
@@ -35,20 +35,30 @@ def guard_source(fit: ClassifierFit, judged: Judged) -> Judged:
     """Pool the model of a source with class frequencies if it fits worse than they do."""
     cases = fit.cases
     run = judged.begun.run
-    if not isinstance(cases, Streamed) or judged.verdict is not None or run.converged:
+    if not isinstance(cases, Streamed) or run.converged:
         return judged
+    if judged.verdict is not None and judged.verdict.held_out.left_out is None:
+        return judged  # rows that were held out have judged it
 
     rows = cases.sampled.draw(ROWS, fit.request.seed)
     member = fit_frequencies(cases.sampled)
     model = extract_model(run.engine, run.state)
     how = f"{rows.n_rows} training rows"
-    found = predict_rows(model, [member], rows, how=how, kind="seen")
+    found = predict_rows(
+        model,
+        [member],
+        rows,
+        how=how,
+        kind="seen",
+        seconds=judged.begun.seconds,
+        of="given",
+    )
     losses = _score(found)
     if losses.model <= losses.frequencies:
         return judged
 
     verdict = judge_rows(found, fit.rows.class_prior)
-    members = (member,) if verdict.weights[1] else ()
+    members = (member.member,) if verdict.weights[1] else ()
     note = (
         f"training ended after {len(run.history)} epochs with a log loss of "
         f"{losses.model:.3g} on training rows, worse than class frequencies "
@@ -60,12 +70,13 @@ def guard_source(fit: ClassifierFit, judged: Judged) -> Judged:
     )
 
 
-def fit_frequencies(table: Table) -> Member:
+def fit_frequencies(table: Table) -> FittedMember:
+    """Fit class frequencies."""
     rows = MemberRows.of(table)
     count = rows.X.shape[1]
     columns = TreeColumns(np.arange(count), np.ones(count))
-    member, _ = Frequencies().fit(rows, columns, None, lambda: math.inf)
-    return member
+    member, recipe = Frequencies().fit(rows, columns, None, lambda: math.inf)
+    return FittedMember(member, recipe, seconds=0.0)
 
 
 def _score(held: HeldOut) -> _Losses:

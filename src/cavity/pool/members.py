@@ -7,12 +7,13 @@ arrays.
 from __future__ import annotations
 
 import math
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -302,14 +303,22 @@ def needs_one_thread(X: Floats) -> bool:
     return len(X) <= ONE_THREAD_ROWS and X.size <= ONE_THREAD_CELLS
 
 
+class FittedMember(NamedTuple):
+    """A member with the recipe for other fits, and the seconds that its fit took."""
+
+    member: Member
+    recipe: Recipe
+    seconds: float
+
+
 def fit_members(
-    recipes: list[Recipe],
+    recipes: Sequence[Recipe],
     table: Table,
     held: Table | None,
     blocks: Sequence[slice],
     left: Left,
-) -> tuple[list[Member], list[Recipe]]:
-    """Fit members until time is up; also return the recipes for other fits.
+) -> list[FittedMember]:
+    """Fit members until time is up.
 
     `blocks`: the features of each category.
     """
@@ -324,16 +333,16 @@ def fit_members(
     always = 1 if given else ALWAYS
     is_small = needs_one_thread(table.X)
 
-    members: list[Member] = []
-    known: list[Recipe] = []
+    found: list[FittedMember] = []
     with warnings.catch_warnings(), limit_openmp() if is_small else nullcontext():
         warnings.simplefilter("ignore")
         for recipe in recipes:
-            if len(members) >= always and left() <= 0:
+            if len(found) >= always and left() <= 0:
                 break
 
+            began = time.perf_counter()
             member, chosen = recipe.fit(rows, columns, judges, left)
-            members.append(member)
-            known.append(chosen)
+            seconds = time.perf_counter() - began
+            found.append(FittedMember(member, chosen, seconds))
 
-    return members, known
+    return found

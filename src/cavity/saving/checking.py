@@ -154,6 +154,7 @@ def _find_sizes(declared: Declared, meta: Meta, n_classes: int | None) -> Sizes:
         "G": _count_lengthscales(declared, D),
         "columns": columns,
         "pool members": len(_list_members(meta)),
+        "scored members": schema.count_scored(meta),
         "classes": n_classes or 0,
     }
 

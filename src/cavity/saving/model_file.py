@@ -20,6 +20,7 @@ from cavity.errors import BadFile, CavityError
 from cavity.fitting.options.plan import FitPlan
 from cavity.fitting.options.training import flatten
 from cavity.prediction.estimate import Estimate
+from cavity.prediction.member_scores import MemberScores
 from cavity.prediction.novelty import Novelty
 from cavity.prediction.result import Result
 from cavity.prediction.target_estimate import TargetEstimate
@@ -57,6 +58,7 @@ AS_JSON = (
     "class_prior",
     "importance",
     "novelty",
+    "members",
 )
 MOST_EPOCHS = 10_000  # the last ones of a history are saved
 GIVEN_UP = ("exchange",)  # arguments of older files that were removed
@@ -253,6 +255,7 @@ def _read_result(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) ->
         estimate=estimate or from_json(TargetEstimate, meta.get("target_estimate")),
         importance=read_array(meta.get("importance")),
         plan=FitPlan.from_json(meta.get("plan")),
+        members=from_json(MemberScores, meta.get("members")),
         novelty=from_json(Novelty, meta.get("novelty"), read_array),
         shares=_read_shares(meta.get("shares"), features),
     )
