@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +33,7 @@ from cavity.tables.labels import (
     weight_of_class,
 )
 from cavity.tables.pieces import Apart, Source
+from cavity.tables.repeats import has_cells
 from cavity.tables.sources import features_of_source
 from cavity.tables.survey import survey
 from cavity.tables.table import Facts, GivenRows, Streamed, Table
@@ -85,6 +87,7 @@ def read_table(raw: GivenRows, class_weight: Any, owner: str) -> LabelledTable:
 
     rows = limit_outliers(rows, features.names)
     table = Table(rows, encoded.reshape(-1), weight, len(classes), given, group=group)
+    table = replace(table, cells=has_cells(table))
     return LabelledTable(table, features, classes)
 
 
@@ -147,7 +150,8 @@ def read_eval_labels(
         rows = check_rows(raw.X, features)
         labels = check_labels(raw.y, len(rows))
     y = encode(labels, classes, "eval_set")
-    return Table(rows, y, np.ones(len(rows)), len(classes))
+    table = Table(rows, y, np.ones(len(rows)), len(classes))
+    return replace(table, cells=has_cells(table))
 
 
 def read_targets(

@@ -93,6 +93,7 @@ class Table:
     member: Ints | None = None  # [N], member of a committee
     place: Ints | None = None  # row of each unmerged row; None: no rows were merged
     group: Ints | None = None  # [N], number of the group that the user named
+    cells: bool = False  # equal rows are different cases, not copies of one
 
     @property
     def n_rows(self) -> int:
@@ -194,6 +195,7 @@ class Table:
             self.n_classes,
             given=self.numbers[rows],
             group=None if self.group is None else self.group[rows],
+            cells=self.cells,
         )
 
     def content(self) -> str:
