@@ -30,6 +30,8 @@ def predict(
     keep: list[str] | None,
     device: Text,
     terminal: Terminal,
+    *,
+    interval: float | None = None,
     **more: bool,
 ) -> None:
     if out is not None:
@@ -39,7 +41,7 @@ def predict(
             "--json also prints to stdout: write the predictions to a file with --out."
         )
 
-    extras = Extras(**more)
+    extras = Extras(**more, interval=interval)
     keep = keep or []
     predictor = Predictor(read_result(model, device))
     file = open_table(data)
@@ -48,6 +50,9 @@ def predict(
             "--uncertainty applies to classifiers only; for a regressor, see the "
             "column std."
         )
+
+    if interval is not None:
+        _check_interval(interval, predictor)
 
     prepare = predictor.choose_preparation(file, None)
     absent = next((name for name in keep if name not in file.names), None)
@@ -83,6 +88,18 @@ def predict(
     if out is not None:
         terminal.say(f"Wrote {rows} rows to {out}")
     terminal.print_result({"out": str(out), "rows": rows, "notes": dict(notes)})
+
+
+def _check_interval(interval: float, predictor: Predictor) -> None:
+    if predictor.classes is not None:
+        raise BadOption(
+            "--interval applies to regressors only; a classifier has a probability per "
+            "class."
+        )
+    if not 0 < interval < 1:
+        raise BadOption(
+            f"--interval {interval:g} must be above 0 and below 1, such as 0.9."
+        )
 
 
 def _name_columns(predictor: Predictor, found: dict[str, Any]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def has_cells(table: Table) -> bool:
     They are if chance explains that they coincide, or if their labels differ about as
     often as those of neighbours: labels of copies never do. If every row occurs a
     multiple of g times, the table is g copies of a smaller table, which is judged
-    instead. [METHOD 19]
+    instead. [70]
     """
     if table.group is not None:
         return False
