@@ -235,6 +235,9 @@ def predict(
     novelty: Annotated[
         bool, _flag("novelty", "Add how unlike the training rows each row is, 0 to 1.")
     ] = False,
+    interval: Annotated[
+        float | None, _option("Share of new values inside low to high.", "SHARE")
+    ] = None,
 ) -> None:
     """Predict the rows of DATA.
 

@@ -37,14 +37,14 @@ from cavity.tables.labelled import (
     read_table,
     with_order,
 )
+from cavity.tables.near_copies import has_near_copies
 from cavity.tables.pieces import Source
-from cavity.tables.repeats import has_near_copies
 from cavity.tables.sources import find_source
 from cavity.tables.table import Streamed, Table
 
 NEAR_COPIES = (
-    "most rows are near copies of others with the same label: if each set of them "
-    "comes from one patient, machine or the like, estimate_ is too good for new ones. "
+    "many rows are near copies of others: if each set of them comes from one patient, "
+    "machine or the like, estimate_ is too good for new ones. "
     "Name the sets with fit(X, y, groups=...); on the command line with --group COLUMN."
 )
 

@@ -34,6 +34,7 @@ from cavity.tables.labels import (
     weight_of_class,
 )
 from cavity.tables.pieces import Apart, Source
+from cavity.tables.repeats import has_cells
 from cavity.tables.sources import features_of_source
 from cavity.tables.survey import survey
 from cavity.tables.table import Facts, GivenRows, Streamed, Table
@@ -88,6 +89,7 @@ def read_table(raw: GivenRows, class_weight: Any, owner: str) -> LabelledTable:
 
     rows = limit_outliers(rows, features.names)
     table = Table(rows, encoded.reshape(-1), weight, len(classes), given, group=group)
+    table = replace(table, cells=has_cells(table))
     return LabelledTable(table, features, classes)
 
 
@@ -166,7 +168,8 @@ def read_eval_labels(
         rows = check_rows(raw.X, features)
         labels = check_labels(raw.y, len(rows))
     y = encode(labels, classes, "eval_set")
-    return Table(rows, y, np.ones(len(rows)), len(classes))
+    table = Table(rows, y, np.ones(len(rows)), len(classes))
+    return replace(table, cells=has_cells(table))
 
 
 def read_targets(

@@ -113,6 +113,7 @@ class Table:
     place: Ints | None = None  # row of each unmerged row; None: no rows were merged
     group: Ints | None = None  # [N], number of the group that the user named
     order: Places | None = None
+    cells: bool = False  # equal rows are different cases, not copies of one
 
     @property
     def n_rows(self) -> int:
@@ -214,6 +215,7 @@ class Table:
             given=self.numbers[rows],
             group=None if self.group is None else self.group[rows],
             order=self.order,
+            cells=self.cells,
         )
 
     def draw(self, most: int, seed: int) -> Table:
