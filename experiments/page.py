@@ -245,7 +245,6 @@ BLOCKS: dict[str, Callable[[Rows], str]] = {
     "flipped": lambda rows: tables.flipped(rows.read("flipped")),
     "confidence": lambda rows: tables.confidence(rows.read("confidence")),
     "flights": lambda rows: tables.curves(rows.select("flights")),
-    "tables-report": lambda rows: table_text.short_table(rows.folder),
     "accuracy": lambda rows: accuracy.table(accuracy.read(rows.folder), sparse=False),
     "accuracy-sparse": lambda rows: accuracy.table(
         accuracy.read(rows.folder), sparse=True
@@ -264,7 +263,7 @@ BLOCKS: dict[str, Callable[[Rows], str]] = {
 
 def marked_documents(root: Path = ROOT) -> dict[Path, str]:
     """Every document with marked tables, and its text."""
-    paths = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
+    paths = sorted((root / "docs").rglob("*.md"))
     texts = {path: path.read_text(encoding="utf-8") for path in paths}
     return {path: text for path, text in texts.items() if BLOCK.search(text)}
 

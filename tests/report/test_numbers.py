@@ -16,7 +16,7 @@ from cavity.engine.likelihoods.quadrature import softmax_integrals as softmax
 from cavity.engine.training import loop
 from cavity.estimators import judgements
 from cavity.explain import sampling
-from cavity.fitting import held_out
+from cavity.fitting import verdict
 from cavity.fitting.options import method, policy, regression_methods
 from cavity.prediction import novelty
 from cavity.report.scores import FEW_ROWS
@@ -41,7 +41,7 @@ QUOTED = {
         f'folds up to {folds["balanced"]:,} rows (`"fast"`: {folds["fast"]}), '
         f"otherwise a fifth of the rows, "
         f"at most {policy.HELD_MOST:,}.",
-        f"below a weight of {held_out.LEAST_WEIGHT}",
+        f"below a weight of {verdict.LEAST_WEIGHT}",
         f"to all rows (up to {policy.REFIT_ROWS:,})",
         f'| up to {folds["balanced"]:,} rows (`"fast"`: {folds["fast"]}) | {least} '
         f"folds that learn again "
@@ -66,7 +66,7 @@ QUOTED = {
         f"hangs for {probe.SILENCE:g} seconds",
     ],
     "docs/explanations.md": [f"from {judgements.N_DRAWS} joint draws"],
-    "docs/methods.md": [
+    "docs/labels.md": [
         f"starts at {method.LEARNT_EPSILON:g} ",
         f"from {method.DEFAULT_EPSILON:g} the kernels",
     ],
@@ -80,7 +80,7 @@ QUOTED = {
         f"up to {policy.SMALL_WORK / 1e7:g}·10⁷",
         f"2 to {loop.FINAL_SWEEPS + 1} times to settle",
     ],
-    "docs/sharp-bits.md": [f"with standard deviation {assembly.PRIOR_SD:g} around"],
+    "docs/faq.md": [f"with standard deviation {assembly.PRIOR_SD:g} around"],
     "docs/tables.md": [
         f"more than {outliers.FAR:,.0f} times as far",
         f"at most {arrow_tables.DENSE_BYTES // MIB} MiB as a dense table",
@@ -120,3 +120,19 @@ def test_the_tables_that_pages_count_are_those_of_the_rows() -> None:
     }.items():
         text = (ROOT / page).read_text(encoding="utf-8")
         assert quoted in " ".join(text.split())
+
+
+def test_the_evidence_of_the_readme_is_that_of_the_comparison() -> None:
+    page = (ROOT / "docs/results/comparison.md").read_text(encoding="utf-8")
+    part = page.split("### Tables that decided nothing: raw\n")[1]
+    lines = [line for line in part.splitlines() if line.startswith("| ")]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    ours = dict(zip(rows[0], rows[1], strict=True))
+    assert ours["method"] == "cavity, default"
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    for quoted in (
+        f"has {ours['NLL / HistGradientBoosting']} of the log loss",
+        f"is better on {ours['better than boosting']},",
+        f"takes {ours['seconds / HistGradientBoosting']} times its seconds",
+    ):
+        assert quoted in readme
