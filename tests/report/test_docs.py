@@ -12,6 +12,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from cavity import GPClassifier, Training
+from cavity.common.removed import REMOVED
 from cavity.common.terms import TERMS
 from cavity.fitting.options.method import BOUND, EVIDENCE, OBJECTIVE
 from cli import penguins
@@ -170,6 +171,21 @@ def test_lines_of_start_and_guides_fit_in_88_columns() -> None:
         )
         lines = [line for line in text.splitlines() if not line.startswith(("|", "!["))]
         assert [x for x in lines if len(x) > 88] == [], page
+
+
+def test_the_changes_are_release_notes() -> None:
+    """Three highlights and one link per version, and nothing given up twice."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert len(text.encode()) <= 12_000
+    parts = re.split(r"^## ", text, flags=re.M)[1:]
+    versions = [re.match(r"\d+\.\d+\.\S+", part) for part in parts]
+    assert all(versions) and len({v.group() for v in versions if v}) == len(parts) >= 4
+    for part in parts:
+        assert re.findall(r"^(\d)\. \*\*", part, re.M) == ["1", "2", "3"]
+        assert len(re.findall(r"^More: \[", part, re.M)) == 1
+        rows = [row for row in re.findall(r"^\| (.*?) \|", part, re.M) if row != "old"]
+        assert len(rows) == len(set(rows))
+    assert [name for name in REMOVED if name.split(".")[-1] not in text] == []
 
 
 def find_anchors(page: Path) -> set[str]:
