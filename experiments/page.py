@@ -14,6 +14,7 @@ from pathlib import Path
 
 from experiments import (
     accuracy,
+    calibration,
     figures,
     performance,
     references,
@@ -250,6 +251,7 @@ BLOCKS: dict[str, Callable[[Rows], str]] = {
         accuracy.read(rows.folder), sparse=True
     ),
     "accuracy-facts": lambda rows: accuracy.facts(accuracy.read(rows.folder)),
+    "estimates": lambda rows: calibration.table(rows.folder),
     "row-curve": lambda rows: row_curve.write_block(rows.folder),
     "predictions": lambda rows: performance.predictions(rows.folder),
     "steps": lambda rows: performance.steps(rows.folder),
