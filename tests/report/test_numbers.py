@@ -10,7 +10,7 @@ import pytest
 from cavity.cli import explaining, fitting
 from cavity.cli.serving import application, probe, requests
 from cavity.cli.serving.server_settings import CONNECTIONS, HEADER_BYTES, Limits
-from cavity.common import onnx_graph
+from cavity.common import onnx_graph, tensor_files
 from cavity.engine import assembly
 from cavity.engine.likelihoods.quadrature import softmax_integrals as softmax
 from cavity.engine.training import loop
@@ -22,12 +22,21 @@ from cavity.prediction import novelty
 from cavity.report.scores import FEW_ROWS
 from cavity.tables import arrow_tables
 from cavity.tables.columns import inspection, outliers, text_columns
+from cavity.tables.files import text_files
 
 ROOT = Path(__file__).parents[2]
 MIB = 1 << 20
 folds, limits, (least, most) = policy.FOLD_ROWS, Limits(), policy.FOLDS
 
 QUOTED = {
+    "SECURITY.md": [
+        f"more than {tensor_files._HEADER_BYTES // MIB} MB of JSON, "
+        f"{tensor_files._MOST_VALUES:,} JSON values or "
+        f"{tensor_files._MOST_TENSORS:,} tensors",
+        f"reads format {tensor_files.FORMAT} only",
+        f"more than {inspection.MOST_COLUMNS:,} columns or classes",
+        f"a row of more than {text_files.BLOCK_BYTES // MIB} MB",
+    ],
     "docs/cli.md": [
         f"classes with fewer than {FEW_ROWS} rows",
         f"the cells of {explaining.BACKGROUND} other rows",
