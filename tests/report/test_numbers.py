@@ -99,7 +99,6 @@ QUOTED = {
     ],
     "docs/uncertainty.md": [
         f"R-hat is below {sampling.MOST_R_HAT} ",
-        f"files hold {novelty.QUANTILES} of them",
         f"| {novelty.INSIDE} | as unusual as the most unusual",
     ],
 }
