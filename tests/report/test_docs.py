@@ -248,15 +248,13 @@ def test_the_page_of_terms_has_the_table_of_the_library() -> None:
 
 
 def test_the_page_of_parameters_names_each_of_them() -> None:
-    page = (
-        (ROOT / "docs" / "parameters.md").read_text(encoding="utf-8").split("\n## ")[1:]
-    )
-    told = {
-        part.split("\n")[0]: NAMED.findall(
-            "".join(re.findall(r"^\| (`.*?) \|", part, re.M))
-        )
-        for part in page
-    }
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    parts = page.split("\n## Parameters of ")[1:]
+    told = {}
+    for part in parts:
+        cells = re.findall(r"^\| (`.*?) \|", part, re.M)
+        told[part.split("\n")[0]] = NAMED.findall("".join(cells))
+
     fit = [
         name
         for name in inspect.signature(GPClassifier.fit).parameters

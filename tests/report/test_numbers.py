@@ -79,9 +79,7 @@ QUOTED = {
         f"starts at {method.LEARNT_EPSILON:g} ",
         f"from {method.DEFAULT_EPSILON:g} the kernels",
     ],
-    "docs/parameters.md": [
-        f"sites take more than {2 * 8 * policy.MOST_SITES >> 30} GB"
-    ],
+    "docs/api.md": [f"sites take more than {2 * 8 * policy.MOST_SITES >> 30} GB"],
     "docs/scale.md": [
         f"above {arrow_tables.DENSE_BYTES // MIB} MiB as a dense table",
         f"at least ten, with at most {policy.HELD_MOST:,} of their rows",
