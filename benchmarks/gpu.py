@@ -18,6 +18,7 @@ import csv
 import time
 import warnings
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -52,11 +53,11 @@ RUNS = [  # method, M, batch, passes, precision
     ("sep", 700, 2000, 70, "float64"),
     ("ep", 1000, 3000, 60, "float64"),
 ]
-DEVICE_SIZES = [
-    (name, rows)
-    for name in ("magic", "waveform", "satellite", "pendigits")
-    for rows in (200, 400, 700, 1000, 1500)
-]
+DEVICE_SIZES = list(
+    product(
+        ("magic", "waveform", "satellite", "pendigits"), (200, 400, 700, 1000, 1500)
+    )
+)
 
 
 class Evaluation(Callback):

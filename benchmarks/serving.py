@@ -33,6 +33,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,8 @@ import numpy as np
 RESULTS = Path(__file__).parent / "results" / "serving.csv"
 ROWS, CLIENTS = (1, 100), (1, 4, 16)
 DIFFERENT = 20  # number of different requests
-CASES = [("none", rows, clients) for rows in ROWS for clients in CLIENTS] + [
+CASES = [
+    *product(["none"], ROWS, CLIENTS),
     ("slow", 1, 16),
     ("large", 1, 16),
 ]
@@ -166,11 +168,9 @@ class Load:
 
     def count_wrong(self, expected: list[np.ndarray]) -> int:
         """Count answers that differ from the predictions in Python."""
-        pairs = (
-            (json.loads(answer), P)
-            for answers, P in zip(self.answers, expected, strict=True)
-            for answer in answers
-        )
+        pairs = []
+        for answers, P in zip(self.answers, expected, strict=True):
+            pairs += [(json.loads(answer), P) for answer in answers]
         return sum(
             not np.allclose(found["probabilities"], P, rtol=1e-9, atol=1e-12)
             for found, P in pairs

@@ -38,7 +38,7 @@ from cavity.engine.training.threads import flush_denormals, limit_threads
 from cavity.fitting import adapter
 from cavity.fitting.options.configuration import read_classifier
 from cavity.fitting.options.plan import TableSize
-from cavity.fitting.options.policy import plan_training
+from cavity.fitting.options.policy.training import plan_training
 from cavity.tables import inducing_points as choosing
 from cavity.tables.table import Table
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -86,7 +87,8 @@ def find_candidates(
     options: RunOptions, selection: Selection, seconds: float
 ) -> list[Candidate]:
     """Rows at full settings whose fit took at most this many seconds."""
-    selection.check([job for name in CHECKED for job in TARGETS[name].jobs()])
+    jobs = [TARGETS[name].jobs() for name in CHECKED]
+    selection.check(list(chain.from_iterable(jobs)))
     found = []
     for target in (TARGETS[name] for name in CHECKED):
         rows = target.select(target.result_file(options.results).read())

@@ -15,6 +15,7 @@ import argparse
 import hashlib
 import math
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -49,21 +50,25 @@ FILE = "row_curve.csv"
 
 def make_jobs(args: argparse.Namespace) -> list[Record]:
     """Return the fits, the smallest first."""
-    rows = {
-        (e.collection, e.name): e.rows
-        for c in ("numeric", "large")
-        for e in list_tables(c)
-    }
+    entries = [*list_tables("numeric"), *list_tables("large")]
+    rows = {(entry.collection, entry.name): entry.rows for entry in entries}
     rows["numeric", FLIGHTS] = FLIGHT_ROWS
     found = [*TABLES, *(key for key in rows if key[0] == "large")]
     chosen = [key for key in found if not args.only or key[1] in args.only.split(",")]
+    sizes = map(int, args.sizes.split(","))
+    grid = product(sizes, chosen, split_methods(args.methods))
     return [
-        {"collection": c, "use": "report", "table": name, "seed": 0, "method": method}
-        | {"train_rows": size, "test_rows": TEST_ROWS}
-        for size in map(int, args.sizes.split(","))
-        for c, name in chosen
-        if size <= TRAIN_SHARE * rows[c, name]
-        for method in split_methods(args.methods)
+        {
+            "collection": key[0],
+            "use": "report",
+            "table": key[1],
+            "seed": 0,
+            "method": method,
+            "train_rows": size,
+            "test_rows": TEST_ROWS,
+        }
+        for size, key, method in grid
+        if size <= TRAIN_SHARE * rows[key]
     ]
 
 
@@ -93,7 +98,8 @@ def size_table(results: list[Result]) -> str:
                     else "–"
                 )
         lines.append(line)
-    heads = [f"{what}, {NAMES[m]}" for what in ("seconds", "NLL") for m in methods]
+    cells = product(("seconds", "NLL"), methods)
+    heads = [f"{what}, {NAMES[method]}" for what, method in cells]
     return markdown(["training rows", "tables", *heads], lines)
 
 
@@ -103,18 +109,11 @@ def goal_sentence(results: list[Result]) -> str:
     """
     said = []
     for method, times in GOALS.items():
-        points = [
-            (
-                size,
-                table,
-                log,
-                next(r.fit for r in some if (r.table, r.method) == (table, method)),
-            )
-            for size, some in by_size(results).items()
-            for table, log in compare(
-                some, method, "hgb", fit_seconds, one_machine=True
-            ).items()
-        ]
+        points = []
+        for size, some in by_size(results).items():
+            fits = {r.table: r.fit for r in reversed(some) if r.method == method}
+            logs = compare(some, method, "hgb", fit_seconds, one_machine=True)
+            points += [(size, table, log, fits[table]) for table, log in logs.items()]
         slow = [
             (s, t, log)
             for s, t, log, own in points
@@ -123,13 +122,13 @@ def goal_sentence(results: list[Result]) -> str:
         where = ", ".join(
             f"{t} with {s:,} rows ({math.exp(log):.0f})" for s, t, log in slow
         )
-        lost = [
-            f"{table} with {size:,} rows ({math.exp(log):.2f} of {NAMES[peer]})"
-            for size, some in by_size(results).items()
-            for peer in ("hgb", "lgbm")
-            for table, log in compare(some, method, peer, floored_nll).items()
-            if log > 0
-        ]
+        lost = []
+        for (size, some), peer in product(by_size(results).items(), ("hgb", "lgbm")):
+            lost += [
+                f"{table} with {size:,} rows ({math.exp(log):.2f} of {NAMES[peer]})"
+                for table, log in compare(some, method, peer, floored_nll).items()
+                if log > 0
+            ]
         if points:
             said.append(
                 f"{NAMES[method]} takes more than {times:.0f} times the seconds of "

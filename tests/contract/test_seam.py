@@ -4,6 +4,7 @@ whoever runs it.
 
 import math
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -181,7 +182,7 @@ def tensors(value):
     if isinstance(value, torch.Tensor):
         return [value]
     assert isinstance(value, tuple), f"{type(value)} is neither a tensor nor a tuple"
-    return [t for part in value for t in tensors(part)]
+    return list(chain.from_iterable(map(tensors, value)))
 
 
 @pytest.fixture

@@ -84,11 +84,9 @@ def test_every_page_is_in_the_navigation_and_in_an_index() -> None:
     nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("\nnav:\n")[1]
     index = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
     home = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
-    pages = [
-        p.relative_to(ROOT / "docs").as_posix()
-        for f in ("*.md", "results/*.md")
-        for p in ROOT.glob(f"docs/{f}")
-    ]
+    docs = ROOT / "docs"
+    files = [*docs.glob("*.md"), *docs.glob("results/*.md")]
+    pages = [file.relative_to(docs).as_posix() for file in files]
     missing = [p for p in pages if f": {p}\n" not in nav + "\n"]
     missing += [p for p in pages if f"]({p})" not in home and p != "index.md"]
     missing += [
@@ -171,11 +169,8 @@ def test_paths_in_the_text_exist(page: str) -> None:
 def test_every_argument_has_one_purpose() -> None:
     text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
     section = text.split("## Arguments by purpose")[1].split("\n## ")[0]
-    named = [
-        name
-        for row in re.findall(r"^\|.*\|$", section, re.M)[2:]
-        for name in re.findall(r"`(\w+)`", row)
-    ]
+    rows = re.findall(r"^\|.*\|$", section, re.M)[2:]
+    named = re.findall(r"`(\w+)`", "\n".join(rows))
     known, inner = (
         [*inspect.signature(kind).parameters] for kind in (GPClassifier, Training)
     )

@@ -8,8 +8,8 @@ from cavity.fitting.begin import Begun
 from cavity.fitting.fit import Candidates, ClassifierFit, Judged
 from cavity.fitting.held_out import HeldOut, RowsOf, hold_left_out
 from cavity.fitting.left_out import LeftOut, find_leave_one_out
-from cavity.fitting.options import policy
 from cavity.fitting.options.plan import JudgingPlan
+from cavity.fitting.options.policy.judging import calibrates
 from cavity.fitting.verdict import Verdict
 from cavity.prediction.model import extract_model
 from cavity.tables.table import Facts, Table
@@ -37,7 +37,7 @@ class LeaveOneOut:
 
         None if no temperature was asked for, or if groups cannot be kept together.
         """
-        if not policy.calibrates(fit.request.config):
+        if not calibrates(fit.request.config):
             return None, candidates
 
         left_out = leave_out(fit, begun)

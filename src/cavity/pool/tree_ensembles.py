@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -163,7 +164,7 @@ class Forest(NamedTuple):
             self._arrange_levels(roots, rank)
             for roots in np.split(self.root, np.flatnonzero(is_first)[1:])
         ]
-        widest = max(len(level.inner) for levels in groups for level in levels)
+        widest = max(len(level.inner) for level in chain.from_iterable(groups))
         scratch = np.empty((3, widest, CLIMBED), np.uint8)
         root = self.root[:, None].astype(np.intp)
 

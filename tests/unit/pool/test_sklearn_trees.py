@@ -15,7 +15,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 from cavity.errors import BadOption
-from cavity.pool import boosting, members
+from cavity.pool import members
+from cavity.pool.member_rows import MemberTask
 from cavity.pool.sklearn_trees import (
     TreeColumns,
     bin_without_weights,
@@ -205,20 +206,16 @@ def test_trees_split_a_category_by_one_code_whatever_the_order_of_columns():
         or even.min() > rows.codes.code[1:][1::2].max()
     )
     assert rows.codes.code[1:].sum() == 0  # a level without rows is in the middle
-    found, _ = members.Boosting(0.1, 0, rounds=30).fit(
-        rows, TreeColumns.first(7), None, lambda: False
-    )
-    again, _ = members.Boosting(0.1, 0, rounds=30).fit(
-        rows, TreeColumns(np.arange(7)[::-1], np.ones(7)), None, lambda: False
-    )
+    recipe = members.Boosting(0.1, 0, rounds=30)
+    found, _ = recipe.fit(MemberTask(rows, TreeColumns.first(7)))
+    turned = TreeColumns(np.arange(7)[::-1], np.ones(7))
+    again, _ = recipe.fit(MemberTask(rows, turned))
     np.testing.assert_array_equal(found.log_proba(X).argmax(1), y)
     assert set(np.unique(found.feature)) <= {0, 1}
     np.testing.assert_allclose(found.log_proba(X), again.log_proba(X), atol=1e-6)
 
 
-def test_a_round_of_boosting_stays_only_if_it_gains_more_than_its_trees_cost(
-    monkeypatch,
-):
+def test_a_round_of_boosting_stays_only_if_it_gains_more_than_its_trees_cost():
     X, y = make_classification(
         900, 8, n_informative=8, n_redundant=0, n_classes=6, random_state=0
     )
@@ -227,9 +224,8 @@ def test_a_round_of_boosting_stays_only_if_it_gains_more_than_its_trees_cost(
     )
     rounds, losses = [], []
     for price in (0.0, 1e-5, 1e-4, 1e-3):
-        monkeypatch.setattr(boosting, "TREE_PRICE", price)
-        member, recipe = members.Boosting(0.1, 0).fit(
-            rest, TreeColumns.first(8), held, lambda: np.inf
+        member, recipe = members.Boosting(0.1, 0, tree_price=price).fit(
+            MemberTask(rest, TreeColumns.first(8), held)
         )
         assert len(member.root) == 6 * recipe.rounds
         rounds.append(recipe.rounds)
@@ -269,9 +265,9 @@ def test_with_any_limit_boosting_is_not_worse_than_that_of_scikit_learn_with_as_
         )
         monkeypatch.setattr(HistGradientBoostingClassifier, "fit", count)
         spent[0] = 0
-        member, _ = members.Boosting(0.1, 0).fit(
-            rest, TreeColumns.first(6), held, lambda limit=limit: limit - spent[0]
-        )
+        left = lambda limit=limit: limit - spent[0]
+        task = MemberTask(rest, TreeColumns.first(6), held, left)
+        member, _ = members.Boosting(0.1, 0).fit(task)
         monkeypatch.undo()
         assert spent[0] <= max(1.2 * limit, 20)
         assert (
