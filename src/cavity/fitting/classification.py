@@ -14,7 +14,7 @@ from cavity.fitting.cases import choose_apart
 from cavity.fitting.early_end import guard_source
 from cavity.fitting.evidence import hold_rows
 from cavity.fitting.finish import Store, keep_on_interrupt, warn
-from cavity.fitting.fit import Candidates, ClassifierFit, Judged
+from cavity.fitting.fit import Candidates, ClassifierFit, Judged, Trained
 from cavity.fitting.held_out import hold_left_out
 from cavity.fitting.held_out_table import keep_rows, list_held_out, list_plainly
 from cavity.fitting.judges import judge, judge_alone
@@ -73,7 +73,7 @@ def fit_classifier(request: Request[ClassifierConfig], store: Store) -> list[str
             runs.train(begun.run)
         progress.trained = True
         begun = begun._replace(seconds=request.clock.spent() - at_start)
-        judged = guard_source(fit, judge(fit, begun, find_candidates()))
+        judged = guard_source(fit, judge(Trained(fit, begun, find_candidates())))
         result = record(fit, judged)
         store(result)
 

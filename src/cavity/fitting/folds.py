@@ -13,9 +13,9 @@ from cavity.common.progress import announce, make_bar
 from cavity.common.types import Ints
 from cavity.engine import runs
 from cavity.errors import NotPositiveDefinite
-from cavity.fitting.begin import Begun, begin_run
+from cavity.fitting.begin import begin_run
 from cavity.fitting.cases import number_cases
-from cavity.fitting.fit import Candidates, ClassifierFit, Judged
+from cavity.fitting.fit import Candidates, ClassifierFit, Judged, Trained
 from cavity.fitting.held_out import HeldOut, drop_members, join_folds, predict_rows
 from cavity.fitting.options.plan import JudgingPlan
 from cavity.fitting.options.policy.training import plan_training
@@ -57,10 +57,9 @@ class Folds:
         """Return the recipes: every fold fits members of its own."""
         return Candidates(fit.recipes)
 
-    def hold_out(
-        self, fit: ClassifierFit, begun: Begun, candidates: Candidates
-    ) -> tuple[HeldOut | None, Candidates]:
+    def hold_out(self, trained: Trained) -> tuple[HeldOut | None, Candidates]:
         """Predict every fold by models that learnt without it, while there is time."""
+        fit, begun, candidates = trained
         clock = fit.request.clock
         epochs = max(1, len(begun.run.history))
         numbers = [i for i in range(self.plan.parts) if (self.fold == i).any()]
@@ -149,14 +148,9 @@ class Folds:
         own, *others = joined.seconds
         return joined._replace(seconds=(own + seconds, *others))
 
-    def finish(
-        self,
-        fit: ClassifierFit,
-        begun: Begun,
-        verdict: Verdict,
-        candidates: Candidates,
-    ) -> Judged:
+    def finish(self, trained: Trained, verdict: Verdict) -> Judged:
         """Fit the members that count to all rows: no member of folds has seen them."""
+        fit, begun, candidates = trained
         members, verdict = refit_members(fit, candidates.recipes, verdict)
         return Judged(begun, verdict, members, notes=candidates.notes)
 

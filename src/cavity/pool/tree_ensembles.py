@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.slices import slices
 from cavity.common.types import Floats
 
 Index = NDArray[np.integer[Any]]
@@ -96,8 +97,8 @@ class Forest(NamedTuple):
         if len(X) > FEW:
             find_leaves = self._make_climber() or self._descend
         logs = []
-        for first in range(0, len(X), ROWS):
-            cells = np.ascontiguousarray(X[first : first + ROWS].T)
+        for piece in slices(len(X), ROWS):
+            cells = np.ascontiguousarray(X[piece].T)
             logs.append(self._find_logs(find_leaves(cells)))
         return np.concatenate(logs)
 
@@ -113,11 +114,11 @@ class Forest(NamedTuple):
         n = cells.shape[1]
         size = max(1, PAIRS // n)
         found = np.empty((len(self.root), n), np.int32)
-        for first in range(0, len(self.root), size):
-            root = self.root[first : first + size].astype(np.intp)
+        for trees in slices(len(self.root), size):
+            root = self.root[trees].astype(np.intp)
             row = np.tile(np.arange(n), len(root)) if n > 1 else None
             leaves = self._walk(root.repeat(n), row, cells)
-            found[first : first + size] = self.leaf.take(leaves).reshape(-1, n)
+            found[trees] = self.leaf.take(leaves).reshape(-1, n)
 
         return found
 
@@ -170,8 +171,7 @@ class Forest(NamedTuple):
 
         def climb(cells: NDArray[Any]) -> Index:
             found = np.empty((len(self.root), cells.shape[1]), self.leaf.dtype)
-            for first in range(0, cells.shape[1], CLIMBED):
-                some = slice(first, first + CLIMBED)
+            for some in slices(cells.shape[1], CLIMBED):
                 code = np.empty(cells[:, some].shape, np.uint8)
                 for feature, thresholds in edges.items():
                     code[feature] = thresholds.searchsorted(cells[feature, some])
@@ -240,8 +240,8 @@ class Forest(NamedTuple):
         """
         size = max(1, VALUES // (len(leaves) * self.value.shape[1]))
         sums = []
-        for first in range(0, leaves.shape[1], size):
-            value = self.value.take(leaves[:, first : first + size], 0)
+        for rows in slices(leaves.shape[1], size):
+            value = self.value.take(leaves[:, rows], 0)
             sums.append(value.astype(np.float64).sum(0))
         return np.concatenate(sums)
 
@@ -251,12 +251,12 @@ class Forest(NamedTuple):
         size = max(1, PAIRS // len(leaves))
         value = self.value[:, 0].astype(np.float64)
         total = np.empty((leaves.shape[1], C))
-        for first in range(0, len(total), size):
-            scores = value.take(leaves[:, first : first + size])
+        for rows in slices(len(total), size):
+            scores = value.take(leaves[:, rows])
             n = scores.shape[1]
             cell = self.column[:, None] + C * np.arange(n)
             sums = np.bincount(cell.reshape(-1), scores.reshape(-1), n * C)
-            total[first : first + size] = sums.reshape(n, C)
+            total[rows] = sums.reshape(n, C)
 
         return total
 
@@ -377,7 +377,7 @@ def _find_distinct(
     """
     draw = np.random.default_rng(0).random(value.shape[1])
     size = max(1, VALUES // value.shape[1])
-    blocks = [slice(i, i + size) for i in range(0, len(value), size)]
+    blocks = list(slices(len(value), size))
     key = np.concatenate([(value[block] * draw).sum(1) for block in blocks])
     _, first, place = np.unique(key, return_index=True, return_inverse=True)
     distinct = value[first]
