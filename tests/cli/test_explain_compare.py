@@ -9,7 +9,7 @@ from sklearn.metrics import log_loss
 
 import cavity
 from cavity.cli import explaining
-from cavity.cli.evaluating import compare_scores
+from cavity.cli.comparing import compare_scores
 from cavity.common.scoring import average, compare_log_proba, score_rows
 from cli.running import SINGLE, TRAIN, run
 

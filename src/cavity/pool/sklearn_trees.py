@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from cavity.common.column_statistics import find_signs, hash_rows, order_columns
 from cavity.common.types import Floats, Ints
 from cavity.errors import BadOption
-from cavity.pool.tree_ensembles import Forest, Nodes
+from cavity.pool.tree_ensembles import Forest
+from cavity.pool.tree_nodes import Nodes
 
 
 def limit_cells(X: Floats) -> Floats:

@@ -14,6 +14,7 @@ from sklearn.ensemble import (
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
+from cavity.common.slices import slices
 from cavity.errors import BadOption
 from cavity.pool import members
 from cavity.pool.member_rows import MemberTask
@@ -23,7 +24,7 @@ from cavity.pool.sklearn_trees import (
     grow_trees,
     make_forest,
 )
-from cavity.pool.tree_ensembles import LEAST
+from cavity.pool.tree_ensembles import FEW, LEAST, ROWS, VALUES
 
 MODELS = {
     "boosting": HistGradientBoostingClassifier(max_iter=12, random_state=0),
@@ -73,19 +74,24 @@ def test_trees_of_the_builder_are_those_of_the_public_forest(
 
 @pytest.mark.parametrize("C", [2, 4])
 @pytest.mark.parametrize("name", ["boosting", "forest"])
-def test_blocks_of_rows_and_trees_do_not_matter(name, C, monkeypatch):
-    X, y = make_classification(100, 6, n_informative=4, n_classes=C, random_state=0)
-    forest = make_forest(MODELS[name].fit(X, y))
+def test_blocks_of_rows_and_trees_do_not_matter(name, C):
+    """A few rows walk down the trees, many climb, in several blocks."""
+    X, y = make_classification(1200, 6, n_informative=4, n_classes=C, random_state=0)
+    forest = make_forest(MODELS[name].fit(X[:100], y[:100]))
     whole = forest.log_proba(X)
-    np.testing.assert_array_equal(
-        np.concatenate([forest.log_proba(row[None]) for row in X]), whole
-    )
-    few = {"ROWS": 30, "PAIRS": 90, "VALUES": 90}
-    for constant, value in few.items():
-        monkeypatch.setattr(f"cavity.pool.tree_ensembles.{constant}", value)
-    for most in (0, 99):  # rows up to which trees are walked down
-        monkeypatch.setattr("cavity.pool.tree_ensembles.FEW", most)
-        np.testing.assert_array_equal(forest.log_proba(X), whole)
+    assert FEW < ROWS < len(X)
+    for size in (1, FEW, ROWS - 1):
+        parts = [forest.log_proba(X[rows]) for rows in slices(len(X), size)]
+        np.testing.assert_array_equal(np.concatenate(parts), whole)
+
+
+def test_blocks_of_numbers_at_leaves_do_not_matter():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(ROWS, 4))
+    forest = make_forest(ExtraTreesClassifier(60).fit(X, np.arange(ROWS) % 100))
+    assert 60 * 100 * ROWS > 2 * VALUES
+    parts = [forest.log_proba(X[rows]) for rows in slices(ROWS, 50)]
+    np.testing.assert_array_equal(forest.log_proba(X), np.concatenate(parts))
 
 
 @pytest.mark.parametrize("name", ["boosting", "extra trees", "leaves"])
