@@ -210,26 +210,25 @@ class Forests:
             coded.X,
             coded.y,
             coded.weight,
+            seed=self.seed,
             leaves=self.leaves,
             threads=1 if needs_one_thread(coded.X) else -1,
         )
         if task.left() == math.inf:
-            trees = grow(self.trees, self.seed)
+            trees = grow(range(self.trees))
         else:
             trees = self._grow_in_time(grow, task.left)
         return task.rows.make_member(trees, columns), replace(self, trees=len(trees))
 
     def _grow_in_time(
-        self, grow: Callable[[int, int], list[Any]], left: Left
+        self, grow: Callable[[range], list[Any]], left: Left
     ) -> list[Any]:
         """Grow a few trees, and as many more as there is time for."""
         pace = Pace(left)
-        trees = grow(min(FIRST_TREES, self.trees), self.seed)
-        affordable = int(pace.count_affordable(len(trees)))
-        more = min(self.trees - len(trees), affordable)
-        if more:
-            trees += grow(more, self.seed + 1)
-        return trees
+        first = min(FIRST_TREES, self.trees)
+        trees = grow(range(first))
+        most = first + int(min(pace.count_affordable(first), self.trees))
+        return trees + grow(range(first, min(most, self.trees)))
 
 
 @dataclass(frozen=True)

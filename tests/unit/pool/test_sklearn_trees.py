@@ -57,14 +57,16 @@ def test_trees_of_the_builder_are_those_of_the_public_forest(
     weight, C, leaves, threads, monkeypatch
 ):
     X, y = make_classification(200, 6, n_informative=4, n_classes=C, random_state=0)
-    grown = [grow_trees(X, y, weight, 5, 0, leaves=leaves, threads=threads)]
+    grown = [grow_trees(X, y, weight, range(5), seed=0, leaves=leaves, threads=threads)]
     public = ExtraTreesClassifier(5, max_leaf_nodes=leaves or None, random_state=0).fit(
         X, y, weight
     )
     monkeypatch.setitem(
         sys.modules, "sklearn.tree._splitter", None
     )  # as if scikit-learn had moved it
-    grown.append(grow_trees(X, y, weight, 5, 0, leaves=leaves, threads=threads))
+    grown.append(
+        grow_trees(X, y, weight, range(5), seed=0, leaves=leaves, threads=threads)
+    )
     for trees in grown:
         for found, tree in zip(trees, public.estimators_, strict=True):
             assert found.node_count == tree.tree_.node_count
