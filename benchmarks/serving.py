@@ -42,7 +42,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 RESULTS = Path(__file__).parent / "results" / "serving.csv"
-ROWS, CLIENTS = (1, 100), (1, 4, 16)
+ROWS = (1, 100)
+CLIENTS = (1, 4, 16)
 DIFFERENT = 20  # number of different requests
 CASES = [
     *product(["none"], ROWS, CLIENTS),
@@ -142,7 +143,8 @@ class Load:
     """
 
     def __init__(self, port: int, bodies: list[bytes]) -> None:
-        self.port, self.bodies = port, bodies
+        self.port = port
+        self.bodies = bodies
         self.seconds: list[float] = []
         self.answers: list[set[bytes]] = [set() for _ in bodies]
         self.errors = 0

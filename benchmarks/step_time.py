@@ -64,7 +64,8 @@ class Start(NamedTuple):
 def make_start(
     method: str, C: int, M: int, batch: int, D: int, dtype: str, device: str
 ) -> Start:
-    data, rng = make_table(C, D), np.random.default_rng(0)
+    data = make_table(C, D)
+    rng = np.random.default_rng(0)
     estimator = GPClassifier(
         method, batch_size=batch, training=Training(dtype=dtype), device=device
     )

@@ -21,7 +21,8 @@ CHECK_COUNT = 3
 # same code and versions: only rounding may differ, and rows keep ten digits
 ROUNDING = 1e-6
 # exit codes: a row disagrees; every row that ran agrees, but one could not run
-DISAGREES, COULD_NOT_RUN = 1, 3
+DISAGREES = 1
+COULD_NOT_RUN = 3
 
 
 class Candidate(NamedTuple):

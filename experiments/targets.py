@@ -26,7 +26,9 @@ BATCH: dict[str, Any] = {
     "max_epochs": 250,
     "tol": 0.0,
 }  # 250 iterations, as in the papers
-ALL_SPLITS, SATELLITE_SPLITS, FEW_SPLITS = 20, 5, 5
+ALL_SPLITS = 20
+SATELLITE_SPLITS = 5
+FEW_SPLITS = 5
 SHARES = ("5%", "10%", "20%")
 TABLE_METHODS = ("gfitc", "ep", "ep_outer", "rep", "sep", "vi")
 ON_ALL_SPLITS = ("auto", "ep", "sep")

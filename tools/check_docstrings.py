@@ -231,7 +231,9 @@ def check(subject: Subject, codes: set[str]) -> Iterator[Failure]:
 
 def main() -> int:
     """Print every failure once, sorted by file."""
-    codes, seen, failures = read_codes(), set(), set()
+    codes = read_codes()
+    seen = set()
+    failures = set()
     for subject in walk():
         if (
             id(subject.thing) not in seen
