@@ -73,11 +73,11 @@ def list_cases(tables: int, of_copies: int, seeds: tuple[int, int]) -> list[Case
         classes = min(int(rng.choice([2, 2, 3, 3, 5, 8, 15])), rows // 8)
         columns = int(rng.choice([2, 4, 8, 16, 32, 64]))
         kind = KINDS[number // len(SIZES) % len(KINDS)] if i < 0 else "copies"
-        copies = (
-            ([int(rng.choice([2, 5, 20]))] if kind == "copies" else [1])
-            if i < 0
-            else COPIES
-        )
+        copies = [1]
+        if i >= 0:
+            copies = COPIES
+        elif kind == "copies":
+            copies = [int(rng.choice([2, 5, 20]))]
         name = str(number) if i < 0 else f"c{i}"
         for seed in range(*seeds):
             for effort in ("balanced", "fast"):

@@ -293,14 +293,11 @@ def measure(
 def line(row: dict[str, Any]) -> str:
     """One line of the printed table."""
     widths = dict(zip(FIELDS, (6, 4, 8, 9, 7, 6, 11, 9, 10, 8, 8, 10), strict=True))
-    cells = {
-        k: f"{v:.1f}"
-        if k.endswith("_ms")
-        else f"{v:.0f}"
-        if isinstance(v, float)
-        else str(v)
-        for k, v in row.items()
-    }
+    cells = {}
+    for name, value in row.items():
+        digits = int(name.endswith("_ms"))
+        is_real = digits or isinstance(value, float)
+        cells[name] = f"{value:.{digits}f}" if is_real else str(value)
     return " ".join(f"{cells[name]:>{width}}" for name, width in widths.items())
 
 

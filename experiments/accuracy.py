@@ -78,7 +78,7 @@ def table(rows: list[Row], sparse: bool) -> str:
 def _cell(kl: np.ndarray) -> str:
     mean = 1e3 * kl.mean()
     error = 1e3 * kl.std(ddof=1) / np.sqrt(len(kl))
-    digits = 2 if mean < 10 else 1 if mean < 100 else 0
+    digits = int(mean < 10) + int(mean < 100)
     # + 0.0: no minus zero
     return f"{round(mean, digits) + 0.0:.{digits}f} ± {error:.{digits}f}"
 

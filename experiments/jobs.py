@@ -320,7 +320,10 @@ def _format(value: Any) -> Any:
 
 
 def _parse(row: dict[str, str]) -> Row:
-    return {
-        name: value if name in TEXT_COLUMNS else float(value) if value else math.nan
-        for name, value in row.items()
-    }
+    parsed: Row = {}
+    for name, value in row.items():
+        if name in TEXT_COLUMNS:
+            parsed[name] = value
+        else:
+            parsed[name] = float(value or "nan")
+    return parsed

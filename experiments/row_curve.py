@@ -87,16 +87,12 @@ def size_table(results: list[Result]) -> str:
     lines = []
     for size, some in by_size(results).items():
         line = [f"{size:,}", str(len({r.table for r in some}))]
-        for value in (fit_seconds, floored_nll):
-            for m in methods:
-                logs = compare(
-                    some, m, "hgb", value, one_machine=value is fit_seconds
-                ).values()
-                line.append(
-                    geometric_mean(logs).text(2 if value is fit_seconds else 3)
-                    if logs
-                    else "–"
-                )
+        for m in methods:
+            logs = compare(some, m, "hgb", fit_seconds, one_machine=True).values()
+            line.append(geometric_mean(logs).text(2) if logs else "–")
+        for m in methods:
+            logs = compare(some, m, "hgb", floored_nll).values()
+            line.append(geometric_mean(logs).text(3) if logs else "–")
         lines.append(line)
     cells = product(("seconds", "NLL"), methods)
     heads = [f"{what}, {NAMES[method]}" for what, method in cells]
@@ -149,6 +145,14 @@ def choose_machine(results: list[Result]) -> dict[tuple[str, int, str], Result]:
     return {(r.table, r.rows, r.method): r for r in ordered}
 
 
+def _cell(result: Result | None, machine: str) -> str:
+    if result is None:
+        return "–"
+
+    dagger = "" if result.machine == machine else "†"
+    return f"{result.fit:.3g} s{dagger}, {result.nll:.3f}"
+
+
 def full_table(results: list[Result]) -> str:
     """Seconds and NLL of every fit; a dagger marks seconds of another machine than
     HistGradientBoosting's.
@@ -159,13 +163,7 @@ def full_table(results: list[Result]) -> str:
     for table, size in dict.fromkeys((r.table, r.rows) for r in results):
         line = [found.get((table, size, m)) for m in methods]
         machine = next((r.machine for r in line if r and r.method == "hgb"), "")
-        cells = (
-            f"{r.fit:.3g} s{'' if r.machine == machine else '†'}, {r.nll:.3f}"
-            if r
-            else "–"
-            for r in line
-        )
-        lines.append([table, f"{size:,}", *cells])
+        lines.append([table, f"{size:,}", *(_cell(r, machine) for r in line)])
     return markdown(["table", "training rows", *(NAMES[m] for m in methods)], lines)
 
 

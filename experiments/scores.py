@@ -123,9 +123,10 @@ def is_close(ours: Cell, theirs: Cell) -> bool:
 
 def mark(ours: Cell, theirs: Cell) -> str:
     """The mark of a cell in a table."""
-    return (
-        AGREES if agrees(ours, theirs) else CLOSE if is_close(ours, theirs) else WORSE
-    )
+    if agrees(ours, theirs):
+        return AGREES
+
+    return CLOSE if is_close(ours, theirs) else WORSE
 
 
 def best_published(dataset: str) -> Cell:

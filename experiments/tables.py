@@ -151,13 +151,11 @@ def _requirement(method: str, pairs: list[tuple[Cell, Cell]]) -> str:
     for name, rule, least in REQUIRED:
         if name == method:
             got = sum(rule(*pair) for pair in pairs)
-            verdict = (
-                "met"
-                if got >= least
-                else "not met"
-                if len(pairs) == N_CELLS
-                else "open"
-            )
+            verdict = "open"
+            if got >= least:
+                verdict = "met"
+            elif len(pairs) == N_CELLS:
+                verdict = "not met"
             return f"{least} {'✓' if rule is agrees else 'within two se'}: {verdict} ({got})"
     return ""
 
@@ -211,12 +209,10 @@ def seconds(rows: list[Row]) -> str:
             found = [
                 ours[share, d, method].mean for d in UCI if (share, d, method) in ours
             ]
-            line.append(
-                f"{np.mean(found):.0f}"
-                + ("" if len(found) == len(UCI) else f" ({len(found)} sets)")
-                if found
-                else "–"
-            )
+            cell = f"{np.mean(found):.0f}" if found else "–"
+            if 0 < len(found) < len(UCI):
+                cell += f" ({len(found)} sets)"
+            line.append(cell)
         lines.append(line)
     return markdown(["", *map(title, TABLE_METHODS)], lines)
 
@@ -351,7 +347,9 @@ def _curve(
         ]
         start = worse[-1] + 1 if worse else 0
         first = line[start][against] if start < len(line) else math.inf
-    when = "" if first is None else "never" if math.isinf(first) else f"{first:.3g}"
+    when = ""
+    if first is not None:
+        when = "never" if math.isinf(first) else f"{first:.3g}"
     scores = [f"{last['nll']:.4f}", f"{last['error']:.4f}", f"{best:.4f}"]
     return [dataset, title(method), *scores, when, f"{last['seconds']:.0f}"]
 

@@ -124,8 +124,8 @@ def draw_scores(ax: Axes) -> None:
             textcoords="offset points",
             fontsize=9,
             color=colour,
-            ha="left" if x > 0 else "right" if x < 0 else "center",
-            va="center" if x else "bottom" if y > 0 else "top",
+            ha=("center", "left", "right")[np.sign(x)],
+            va=("center", "bottom", "top")[0 if x else np.sign(y)],
             fontweight="bold" if ours else "normal",
         )
     ax.set_xscale("log")

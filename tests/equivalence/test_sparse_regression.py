@@ -148,14 +148,12 @@ def test_conjugate_gradients_are_exact_at_convergence():
 def test_weights_divide_the_noise_of_conjugate_gradients_and_of_nystrom():
     times = np.random.default_rng(1).integers(1, 4, 31)
     again = np.repeat(X, times, axis=0), np.repeat(Y, times)
-    for method in ("cg", "nystrom", "sd", "bcm"):
-        options = (
-            {"inducing": Z}
-            if method in ("cg", "nystrom")
-            else {"n_blocks": 1}
-            if method == "bcm"
-            else {"n_inducing": 1.0}
-        )
+    for method, options in {
+        "cg": {"inducing": Z},
+        "nystrom": {"inducing": Z},
+        "sd": {"n_inducing": 1.0},
+        "bcm": {"n_blocks": 1},
+    }.items():
         one, other = (
             model(method, **options).fit(X, Y, times),
             model(method, **options).fit(*again),
