@@ -29,7 +29,7 @@ from cavity.fitting.options.policy.work import POINTS_PER_ROOT, SMALL_WORK, USUA
 from cavity.prediction import novelty
 from cavity.report.scores import FEW_ROWS
 from cavity.tables import arrow_tables
-from cavity.tables.columns import inspection, outliers, text_columns
+from cavity.tables.columns import column_summary, outliers, text_columns
 
 ROOT = Path(__file__).parents[2]
 MIB = 1 << 20
@@ -93,7 +93,7 @@ QUOTED = {
         f"more than {outliers.FAR:,.0f} times as far",
         f"at most {arrow_tables.DENSE_BYTES // MIB} MiB as a dense table",
         f"more than {arrow_tables.MAX_COLUMNS:,} columns",
-        f"more than {inspection.FEW_LEVELS} texts becomes {text_columns.WIDTHS[0]} to "
+        f"more than {column_summary.FEW_LEVELS} texts becomes {text_columns.WIDTHS[0]} to "
         f"{text_columns.WIDTHS[1]} ",
     ],
     "docs/uncertainty.md": [
