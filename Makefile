@@ -119,6 +119,7 @@ lint: $(VENV)/.dev      ## check format, style, types, imports and docstrings
 	@echo "==> Types";      $(BIN)/mypy
 	@echo "==> Imports";    $(BIN)/lint-imports --no-logo
 	@echo "==> Docstrings"; $(PY) tools/check_docstrings.py
+	@echo "==> Comprehensions"; $(PY) tools/check_comprehensions.py
 
 format: $(VENV)/.dev    ## format the code, and fix what the linter can fix
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .

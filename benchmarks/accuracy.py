@@ -151,8 +151,10 @@ def judge(
     """Exact inference up to Monte Carlo error; with M, for the sparse model with the
     first M rows as inducing points.
     """
-    y, K = np.stack([p.y for p in problems]), np.stack([p.K for p in problems])
-    N, diagonal = y.shape[1], np.diagonal(K, axis1=1, axis2=2)
+    y = np.stack([p.y for p in problems])
+    K = np.stack([p.K for p in problems])
+    N = y.shape[1]
+    diagonal = np.diagonal(K, axis1=1, axis2=2)
     if M is not None:
         K = K[:, :, :M] @ np.linalg.solve(K[:, :M, :M] + 1e-6 * np.eye(M), K[:, :M])
         rows = np.arange(N)
@@ -178,7 +180,8 @@ def fit(
     name: str, problem: Problem, C: int, M: int, noise: float
 ) -> tuple[np.ndarray, dict[str, Any]]:
     """Class probabilities at the test rows, and what the fit cost."""
-    N, begin = len(problem.y), time.process_time()
+    N = len(problem.y)
+    begin = time.process_time()
     gumbel = np.pi**2 / (
         3 if C == 2 else 6
     )  # variance of the noise in a softmax; of the difference of two in a logistic
@@ -216,14 +219,16 @@ def measure(
     setting: Setting, noise: float, length: Length, seed: int = 0, first: int = 0
 ) -> list[dict[str, Any]]:
     """One row per problem from number `first` on, number of inducing points and method."""
-    C, N = setting.C, setting.N
+    C = setting.C
+    N = setting.N
     rng = np.random.default_rng([seed, C, N, round(100 * noise)])
     drawn = [
         draw_problem(C, N, length.test_rows, noise, rng)
         for _ in range(setting.problems)
     ]
     problems = drawn[first:]
-    truth, rows = judge(problems, C, noise, length), []
+    truth = judge(problems, C, noise, length)
+    rows = []
     for M in setting.M:
         sparse = judge(problems, C, noise, length, M) if M < N else None
         for i, problem in enumerate(problems):

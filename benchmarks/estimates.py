@@ -67,16 +67,17 @@ def list_cases(tables: int, of_copies: int, seeds: tuple[int, int]) -> list[Case
     """Return all fits, those that take longest first."""
     cases = []
     for number in range(tables + of_copies):
-        rng, i = np.random.default_rng(810_000 + number), number - tables
+        rng = np.random.default_rng(810_000 + number)
+        i = number - tables
         rows = SIZES[number % len(SIZES)] if i < 0 else 40
         classes = min(int(rng.choice([2, 2, 3, 3, 5, 8, 15])), rows // 8)
         columns = int(rng.choice([2, 4, 8, 16, 32, 64]))
         kind = KINDS[number // len(SIZES) % len(KINDS)] if i < 0 else "copies"
-        copies = (
-            ([int(rng.choice([2, 5, 20]))] if kind == "copies" else [1])
-            if i < 0
-            else COPIES
-        )
+        copies = [1]
+        if i >= 0:
+            copies = COPIES
+        elif kind == "copies":
+            copies = [int(rng.choice([2, 5, 20]))]
         name = str(number) if i < 0 else f"c{i}"
         for seed in range(*seeds):
             for effort in ("balanced", "fast"):
@@ -106,7 +107,9 @@ def draw_table(case: Case) -> Drawn:
     """
     number = int(case.table.lstrip("c")) + 1000 * case.table.startswith("c")
     rng = np.random.default_rng([820_000, number, case.seed])
-    N, D, C = case.rows, case.columns, case.classes
+    N = case.rows
+    D = case.columns
+    C = case.classes
     size = (
         int(rng.choice([s for s in (2, 5, 10) if s <= N // 10]))
         if case.kind == "groups"
@@ -119,7 +122,8 @@ def draw_table(case: Case) -> Drawn:
         known = [c for c in range(C) if counts[c] > 0] if (counts > 1).sum() > 1 else []
     kept = np.isin(y, known)
     n = int(kept[: N // size].sum())
-    X, y = X[kept], np.searchsorted(known, y[kept])
+    X = X[kept]
+    y = np.searchsorted(known, y[kept])
     group = np.arange(n).repeat(size)
     near = rng.choice([0.001, 0.1, 0.5])  # of rows of a group
     rows = X[:n].repeat(size, 0)
@@ -137,16 +141,15 @@ def draw_law(
     rng: np.random.Generator, family: int, n: int, D: int, C: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw a law, and n rows with labels."""
-    X, scale = rng.normal(size=(n, D)), 1.5 / np.sqrt(D)
+    X = rng.normal(size=(n, D))
+    scale = 1.5 / np.sqrt(D)
     if family == 0:  # Gaussian classes
         centres = rng.normal(size=(C, D)) * rng.uniform(0.5, 1.6) * scale
         y = rng.integers(C, size=n)
         X = X + centres[y]
     elif family == 1:  # smooth functions
-        w, b = (
-            rng.normal(size=(D, 64)) / rng.uniform(1, 3) * scale,
-            rng.uniform(0, 6.3, 64),
-        )
+        w = rng.normal(size=(D, 64)) / rng.uniform(1, 3) * scale
+        b = rng.uniform(0, 6.3, 64)
         f = np.cos(X @ w + b) @ rng.normal(size=(64, C)) / 8 * rng.uniform(1, 4)
         y = (f + rng.gumbel(size=f.shape) * rng.choice([0.2, 0.5, 1.0])).argmax(1)
     elif family == 2:  # linear functions
@@ -181,7 +184,8 @@ def measure(case: Case, limit: int) -> dict[str, Any]:
     stands for the figures.
     """
     warnings.simplefilter("ignore")
-    table, begun = draw_table(case), time.process_time()
+    table = draw_table(case)
+    begun = time.process_time()
     rng = np.random.default_rng(case.seed)
     balanced = case.kind == "balanced"
     model = GPClassifier(
@@ -219,11 +223,13 @@ def measure(case: Case, limit: int) -> dict[str, Any]:
     scored = ~np.isin(
         table.labels, found.absent
     )  # the loss of an absent class is not known
-    P, labels = P[scored], table.labels[scored]
+    P = P[scored]
+    labels = table.labels[scored]
     weight = 1 / np.bincount(table.y)[labels] if balanced else np.ones(len(labels))
     weight = weight / weight.sum()
     loss = -np.log(np.maximum(P[np.arange(len(P)), labels], 1e-300))
-    nll, accuracy = float(weight @ loss), float(weight @ (P.argmax(1) == labels))
+    nll = float(weight @ loss)
+    accuracy = float(weight @ (P.argmax(1) == labels))
     error = np.hypot(found.standard_error, np.linalg.norm(weight * (loss - nll)))
     return {
         **case._asdict(),
@@ -246,7 +252,8 @@ def describe(rows: list[dict[str, Any]]) -> tuple[str, list[str]]:
     done = [row for row in rows if "z" in row]
     z = np.array([row["z"] for row in done])
     bias = np.array([row["bias"] for row in done])
-    covered, n = int((abs(z) < 2).sum()), len(rows)
+    covered = int((abs(z) < 2).sum())
+    n = len(rows)
     if not done:
         return f"{n:5} no figures", ["all"]
     missed = {

@@ -18,6 +18,7 @@ import csv
 import time
 import warnings
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -52,11 +53,11 @@ RUNS = [  # method, M, batch, passes, precision
     ("sep", 700, 2000, 70, "float64"),
     ("ep", 1000, 3000, 60, "float64"),
 ]
-DEVICE_SIZES = [
-    (name, rows)
-    for name in ("magic", "waveform", "satellite", "pendigits")
-    for rows in (200, 400, 700, 1000, 1500)
-]
+DEVICE_SIZES = list(
+    product(
+        ("magic", "waveform", "satellite", "pendigits"), (200, 400, 700, 1000, 1500)
+    )
+)
 
 
 class Evaluation(Callback):
@@ -67,7 +68,10 @@ class Evaluation(Callback):
     def __init__(
         self, X: np.ndarray, y: np.ndarray, every: float, seconds: float
     ) -> None:
-        self.X, self.y, self.every, self.seconds = X, y, every, seconds
+        self.X = X
+        self.y = y
+        self.every = every
+        self.seconds = seconds
         self.rows: list[dict[str, float]] = []
         self.begun = time.perf_counter()
         self.evaluating = 0.0
@@ -138,8 +142,12 @@ def train_gpytorch(
     import gpytorch
 
     X, y, X_test, y_test = (torch.tensor(a, device="cuda") for a in data)
-    X, X_test = X.float(), X_test.float()
-    begun, evaluating, rows, due = time.perf_counter(), 0.0, [], 2.0
+    X = X.float()
+    X_test = X_test.float()
+    begun = time.perf_counter()
+    evaluating = 0.0
+    rows = []
+    due = 2.0
     Z = X[torch.randperm(len(X), generator=torch.Generator().manual_seed(0))[:M].cuda()]
 
     model = make_latent_processes(Z.expand(10, M, -1).clone(), 5.0).cuda()

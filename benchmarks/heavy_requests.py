@@ -35,8 +35,12 @@ from typing import Any
 import numpy as np
 from serving import find_port, make_body, resident_mb, save_model, start_server
 
-CLIENTS, MIXED = 4, 120
-GOAL_MS, MIXED_MS, PROBE_MS, GOAL_RATIO = 500.0, 1000.0, 200.0, 2.0
+CLIENTS = 4
+MIXED = 120
+GOAL_MS = 500.0
+MIXED_MS = 1000.0
+PROBE_MS = 200.0
+GOAL_RATIO = 2.0
 EVERY = 0.05  # seconds between questions for /health
 PATIENCE = 120  # seconds that a client waits for an answer
 HEAD = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n%s\r\n\r\n"
@@ -154,7 +158,8 @@ def run_clients(
     """
 
     async def run() -> tuple[Counter[str], float]:
-        counts, longest = Counter[str](), [0.0]
+        counts = Counter[str]()
+        longest = [0.0]
         clients = [(cycle([heavy[case]]), "")] * CLIENTS if case != "mixed" else []
         kinds = [
             "keeps",
@@ -198,16 +203,15 @@ def measure(
     """Return the seconds of /health on both ports, statuses and slowest answer of the
     other requests, and the largest memory.
     """
-    until, out = (
-        time.monotonic() + seconds + 1,
-        multiprocessing.get_context("spawn").Queue(),
-    )
+    until = time.monotonic() + seconds + 1
+    out = multiprocessing.get_context("spawn").Queue()
     process = multiprocessing.get_context("spawn").Process(
         target=run_clients, args=(port, *given, until, out)
     )
     process.start()
     time.sleep(1)
-    took, memory = list[tuple[float, float]](), [0.0]
+    took = list[tuple[float, float]]()
+    memory = [0.0]
     while time.monotonic() < until:
         took.append((ask_health(port), ask_health(probe)))
         memory.append(resident_mb(pid))
@@ -225,7 +229,8 @@ def main() -> None:
     parser.add_argument("--bytes", type=int, default=2 << 20)
     parser.add_argument("--cases", nargs="*")
     args = parser.parse_args()
-    worst, most = 0.0, 0.0
+    worst = 0.0
+    most = 0.0
     with tempfile.TemporaryDirectory() as folder:
         _, X = save_model(Path(folder) / "m.cavity", 100)
         heavy = make_requests(args.bytes, X)

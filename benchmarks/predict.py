@@ -106,7 +106,8 @@ def measure_commands(rounds: int) -> Iterator[Figure]:
 
     X, y = load_iris(return_X_y=True)
     with tempfile.TemporaryDirectory() as folder:
-        path, table = f"{folder}/iris.cavity", f"{folder}/new.csv"
+        path = f"{folder}/iris.cavity"
+        table = f"{folder}/new.csv"
         GPClassifier(n_inducing=5, max_epochs=5, random_state=0).fit(X, y).save(path)
         np.savetxt(table, X[:10], delimiter=",", header="a,b,c,d", comments="")
         for what, arguments, goal in (

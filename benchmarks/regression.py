@@ -98,7 +98,8 @@ class Recorder:
     """CPU seconds since the start, and R² each time these have grown by a tenth."""
 
     def __init__(self) -> None:
-        self.begin, self.evaluating = time.process_time(), 0.0
+        self.begin = time.process_time()
+        self.evaluating = 0.0
         self.points: list[tuple[float, float]] = []
 
     def seconds(self) -> float:
@@ -119,7 +120,9 @@ class Evaluation(Callback):
     """Record R² after epochs and at the end; stop after `limit` seconds."""
 
     def __init__(self, X: np.ndarray, y: np.ndarray, limit: float) -> None:
-        self.X, self.y, self.limit = X, y, limit
+        self.X = X
+        self.y = y
+        self.limit = limit
         self.recorder = Recorder()
 
     def start(self, run: Any) -> None:
@@ -186,7 +189,8 @@ def fit_gpytorch(
 
     model = Model().double()
     evidence = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
-    adam, recorder = torch.optim.Adam(model.parameters(), lr=0.1), Recorder()
+    adam = torch.optim.Adam(model.parameters(), lr=0.1)
+    recorder = Recorder()
 
     def r2() -> float:
         model.eval(), likelihood.eval()
@@ -315,7 +319,8 @@ def main() -> None:
         writer.writeheader()
         for data, (X, y) in make_tables(args.rows).items():
             is_test = np.random.default_rng(1).random(len(y)) < 0.25
-            train, test = (X[~is_test], y[~is_test]), (X[is_test], y[is_test])
+            train = (X[~is_test], y[~is_test])
+            test = (X[is_test], y[is_test])
             facts = {
                 "data": data,
                 "train": len(train[1]),

@@ -40,7 +40,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
-COLUMNS, CLASSES = 10, 4
+COLUMNS = 10
+CLASSES = 4
 PIECE, GROUP = 1_000_000, 100_000  # rows of a file and of a row group
 TEST = 20_000
 RESULTS = Path(__file__).parent / "results" / "rows.csv"
@@ -135,7 +136,9 @@ def measure(job: dict[str, Any]) -> None:
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(job["threads"])
-    group, clock, read = distributed.join(), Clock(), -bytes_from_disk()
+    group = distributed.join()
+    clock = Clock()
+    read = -bytes_from_disk()
     options = {
         "n_inducing": job["M"],
         "batch_size": job["batch"],
@@ -158,7 +161,8 @@ def measure(job: dict[str, Any]) -> None:
     if group.rank == 0:
         X, y, truth = make_rows(TEST, 10**6)
         log_p = model.predict_log_proba(X)
-        steps, spent = -(-job["rows"] // job["batch"]), float(clock.spent[0])
+        steps = -(-job["rows"] // job["batch"])
+        spent = float(clock.spent[0])
         found = {
             "survey_s": float((clock.began - begun)[0]),
             "survey_cpu_s": survey_cpu,

@@ -33,6 +33,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 RESULTS = Path(__file__).parent / "results" / "serving.csv"
-ROWS, CLIENTS = (1, 100), (1, 4, 16)
+ROWS = (1, 100)
+CLIENTS = (1, 4, 16)
 DIFFERENT = 20  # number of different requests
-CASES = [("none", rows, clients) for rows in ROWS for clients in CLIENTS] + [
+CASES = [
+    *product(["none"], ROWS, CLIENTS),
     ("slow", 1, 16),
     ("large", 1, 16),
 ]
@@ -140,7 +143,8 @@ class Load:
     """
 
     def __init__(self, port: int, bodies: list[bytes]) -> None:
-        self.port, self.bodies = port, bodies
+        self.port = port
+        self.bodies = bodies
         self.seconds: list[float] = []
         self.answers: list[set[bytes]] = [set() for _ in bodies]
         self.errors = 0
@@ -166,11 +170,9 @@ class Load:
 
     def count_wrong(self, expected: list[np.ndarray]) -> int:
         """Count answers that differ from the predictions in Python."""
-        pairs = (
-            (json.loads(answer), P)
-            for answers, P in zip(self.answers, expected, strict=True)
-            for answer in answers
-        )
+        pairs = []
+        for answers, P in zip(self.answers, expected, strict=True):
+            pairs += [(json.loads(answer), P) for answer in answers]
         return sum(
             not np.allclose(found["probabilities"], P, rtol=1e-9, atol=1e-12)
             for found, P in pairs
@@ -291,14 +293,11 @@ def measure(
 def line(row: dict[str, Any]) -> str:
     """One line of the printed table."""
     widths = dict(zip(FIELDS, (6, 4, 8, 9, 7, 6, 11, 9, 10, 8, 8, 10), strict=True))
-    cells = {
-        k: f"{v:.1f}"
-        if k.endswith("_ms")
-        else f"{v:.0f}"
-        if isinstance(v, float)
-        else str(v)
-        for k, v in row.items()
-    }
+    cells = {}
+    for name, value in row.items():
+        digits = int(name.endswith("_ms"))
+        is_real = digits or isinstance(value, float)
+        cells[name] = f"{value:.{digits}f}" if is_real else str(value)
     return " ".join(f"{cells[name]:>{width}}" for name, width in widths.items())
 
 

@@ -38,7 +38,7 @@ from cavity.engine.training.threads import flush_denormals, limit_threads
 from cavity.fitting import adapter
 from cavity.fitting.options.configuration import read_classifier
 from cavity.fitting.options.plan import TableSize
-from cavity.fitting.options.policy import plan_training
+from cavity.fitting.options.policy.training import plan_training
 from cavity.tables import inducing_points as choosing
 from cavity.tables.table import Table
 
@@ -64,7 +64,8 @@ class Start(NamedTuple):
 def make_start(
     method: str, C: int, M: int, batch: int, D: int, dtype: str, device: str
 ) -> Start:
-    data, rng = make_table(C, D), np.random.default_rng(0)
+    data = make_table(C, D)
+    rng = np.random.default_rng(0)
     estimator = GPClassifier(
         method, batch_size=batch, training=Training(dtype=dtype), device=device
     )

@@ -20,7 +20,8 @@ X = PCA(10, random_state=0).fit_transform(
     X
 )  # ten numbers per digit, found without labels
 order = np.random.default_rng(0).permutation(len(X))
-pool, test = order[:600], order[600:900]
+pool = order[:600]
+test = order[600:900]
 
 # %% A few labels cannot teach a kernel: learnt from them, ranking was worse than chance
 # up to 35 labels. So we fix it: digits at half the usual distance are alike
@@ -39,7 +40,8 @@ def train(rows):
 # %% Ask for labels, five at a time, and judge the model after each round
 def ask(choose):
     """Return the accuracy on new digits after each round of questions."""
-    known, scores = list(pool[:10]), []
+    known = list(pool[:10])
+    scores = []
     clf = train(known)
     while len(known) < 60:
         left = np.setdiff1d(pool, known)

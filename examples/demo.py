@@ -49,7 +49,8 @@ for name, model in models.items():
             "ignore", ConvergenceWarning
         )  # SEP has a limit of 60 epochs
         model.fit(X, y)
-    seconds, P = time.perf_counter() - begun, model.predict_proba(X_test)
+    seconds = time.perf_counter() - begun
+    P = model.predict_proba(X_test)
     losses[name], wrong = log_loss(y_test, P), 1 - accuracy_score(y_test, P.argmax(1))
     error = reliability(P, y_test).error
     print(f"{name:<20} {losses[name]:8.3f} {wrong:6.3f} {error:6.3f} {seconds:8.1f}")

@@ -30,7 +30,8 @@ X, y = make_classification(
     class_sep=1.5,
     random_state=0,
 )
-X_gpu, y_gpu = torch.tensor(X, device="cuda"), torch.tensor(y, device="cuda")
+X_gpu = torch.tensor(X, device="cuda")
+y_gpu = torch.tensor(y, device="cuda")
 
 
 # %% The same fit twice. Three passes over the rows are enough to compare
@@ -53,7 +54,8 @@ def fit(device):
 
 
 (on_gpu, seconds), (on_cpu, longer) = fit("cuda"), fit("cpu")
-p, q = on_gpu.predict_proba(X_gpu[10_000:]), on_cpu.predict_proba(X[10_000:])
+p = on_gpu.predict_proba(X_gpu[10_000:])
+q = on_cpu.predict_proba(X[10_000:])
 print(
     f"GPU {seconds:.1f} s, CPU {longer:.1f} s; accuracy "
     f"{on_gpu.score(X_gpu[10_000:], y_gpu[10_000:]):.3f}"

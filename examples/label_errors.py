@@ -20,7 +20,8 @@ given[wrong] = (y[wrong] + rng.integers(1, 3, size=9)) % 3
 # %% Fit on the labels as they are, and ask which are suspicious
 clf = GPClassifier(random_state=0).fit(X, given)
 suspects = clf.suspect_labels(15)
-rows, probability = suspects.rows, suspects.scores
+rows = suspects.rows
+probability = suspects.scores
 print(" row  label  probability  suggested")
 for row, p, other in zip(rows, probability, suspects.suggested, strict=True):
     print(

@@ -16,7 +16,8 @@ from cavity import GPClassifier, Training
 
 rng = np.random.default_rng(0)
 y = np.arange(300) % 3
-angle, radius = rng.uniform(0, 2 * np.pi, 300), 0.3 + y + 0.25 * rng.normal(size=300)
+angle = rng.uniform(0, 2 * np.pi, 300)
+radius = 0.3 + y + 0.25 * rng.normal(size=300)
 X = np.c_[radius * np.cos(angle), radius * np.sin(angle)]
 X, X_test, y, y_test = train_test_split(X, y, stratify=y, random_state=0)
 
@@ -26,10 +27,8 @@ class DeepKernel(torch.nn.Module):
     def __init__(self, columns, hidden, features):
         super().__init__()
         torch.manual_seed(0)
-        first, second = (
-            torch.nn.Linear(columns, hidden),
-            torch.nn.Linear(hidden, features),
-        )
+        first = torch.nn.Linear(columns, hidden)
+        second = torch.nn.Linear(hidden, features)
         self.net = torch.nn.Sequential(first, torch.nn.Tanh(), second).double()
 
     def cross(self, Z, X):  # [C M D] and [N D] → [C M N]

@@ -27,7 +27,8 @@ X, y = make_classification(
 )
 table = pd.DataFrame(X, columns=[f"sensor{i}" for i in range(8)])
 deliveries = [(table[i : i + 300], y[i : i + 300]) for i in range(0, 6000, 300)]
-X_test, y_test = table[6000:], y[6000:]
+X_test = table[6000:]
+y_test = y[6000:]
 
 # %% One delivery after the other. The first call names all classes, since a delivery
 # may lack one

@@ -39,7 +39,8 @@ table.to_csv(folder / "penguins.csv", index=False)
 # %% Read it, and keep a third of the rows for the report
 table = pd.read_csv(folder / "penguins.csv")
 print(table.head(), "\n")
-X, y = table.drop(columns="species"), table["species"]
+X = table.drop(columns="species")
+y = table["species"]
 X_train, X_test, y_train, y_test = train_test_split(
     X, y, test_size=1 / 3, stratify=y, random_state=0
 )

@@ -41,7 +41,8 @@ def run(
 
     Return 1 if a fit failed. "all" is every table and figure of the papers.
     """
-    failed, seen = 0, set()
+    failed = 0
+    seen = set()
     for target in map(find_target, PAPER if name == "all" else [name]):
         if plan_only:
             todo, seconds = plan(target, selection, options)

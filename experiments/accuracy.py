@@ -62,7 +62,8 @@ def group_scores(rows: list[Row]) -> dict[Case, dict[str, np.ndarray]]:
 
 def table(rows: list[Row], sparse: bool) -> str:
     """Mean ± standard error over problems, in thousandths of a nat."""
-    names, lines = [*METHODS, EXACT], []
+    names = [*METHODS, EXACT]
+    lines = []
     for (C, N, M, noise), found in group_scores(rows).items():
         if (M < N) == sparse:
             cells = [_cell(found[name]) if name in found else "" for name in names]
@@ -75,8 +76,9 @@ def table(rows: list[Row], sparse: bool) -> str:
 
 
 def _cell(kl: np.ndarray) -> str:
-    mean, error = 1e3 * kl.mean(), 1e3 * kl.std(ddof=1) / np.sqrt(len(kl))
-    digits = 2 if mean < 10 else 1 if mean < 100 else 0
+    mean = 1e3 * kl.mean()
+    error = 1e3 * kl.std(ddof=1) / np.sqrt(len(kl))
+    digits = int(mean < 10) + int(mean < 100)
     # + 0.0: no minus zero
     return f"{round(mean, digits) + 0.0:.{digits}f} ± {error:.{digits}f}"
 

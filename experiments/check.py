@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,8 @@ CHECK_COUNT = 3
 # same code and versions: only rounding may differ, and rows keep ten digits
 ROUNDING = 1e-6
 # exit codes: a row disagrees; every row that ran agrees, but one could not run
-DISAGREES, COULD_NOT_RUN = 1, 3
+DISAGREES = 1
+COULD_NOT_RUN = 3
 
 
 class Candidate(NamedTuple):
@@ -86,7 +88,8 @@ def find_candidates(
     options: RunOptions, selection: Selection, seconds: float
 ) -> list[Candidate]:
     """Rows at full settings whose fit took at most this many seconds."""
-    selection.check([job for name in CHECKED for job in TARGETS[name].jobs()])
+    jobs = [TARGETS[name].jobs() for name in CHECKED]
+    selection.check(list(chain.from_iterable(jobs)))
     found = []
     for target in (TARGETS[name] for name in CHECKED):
         rows = target.select(target.result_file(options.results).read())

@@ -34,7 +34,8 @@ class ScoreCurve(Callback):
         self, data: Split, options: dict[str, Any], moments: int = MOMENTS
     ) -> None:
         self.classes = np.unique(data.y)
-        self.X, self.labels = torch.tensor(data.X_test), data.y_test
+        self.X = torch.tensor(data.X_test)
+        self.labels = data.y_test
         self.n_rows, self.batch = len(data.y), options.get("batch_size")
         updates = int(options["max_epochs"]) * (
             -(-self.n_rows // self.batch) if self.batch else 1
@@ -72,7 +73,8 @@ class ScoreCurve(Callback):
         if not self.moments or self.updates < self.moments[0]:
             return
         self.moments = [moment for moment in self.moments if moment > self.updates]
-        seconds, begin = self.seconds(), time.perf_counter()
+        seconds = self.seconds()
+        begin = time.perf_counter()
         row = self._score(run)
         if np.isfinite(row["nll"]):
             self.rows.append(

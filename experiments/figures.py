@@ -75,13 +75,12 @@ def _colour(method: str) -> str:
 def _dash(method: str, many: bool) -> str:
     if method == "sep" and not many:
         return "-."  # EP, below it, is often the same line
-    return (
-        ":"
-        if many and method.endswith("_rate")
-        else "--"
-        if method.endswith("_long")
-        else "-"
-    )
+    if many and method.endswith("_rate"):
+        return ":"
+    if method.endswith("_long"):
+        return "--"
+
+    return "-"
 
 
 def _of(rows: list[Row], **wanted: Any) -> list[Row]:

@@ -64,14 +64,16 @@ def _timed_fit(clf: Any, data: sets.Split) -> float:
 # ---------------------------------------------------------------- the papers' experiments
 def score(job: Job, context: Context) -> list[Row]:
     """One row: the scores at the end."""
-    data, clf = _load(job, context), _classifier(job, context)
+    data = _load(job, context)
+    clf = _classifier(job, context)
     seconds = _timed_fit(clf, data)
     return [stamp(job, context) | _outcome(clf, seconds, data)]
 
 
 def history(job: Job, context: Context) -> list[Row]:
     """One row per epoch with log Z_q; the last row also has the scores."""
-    data, clf = _load(job, context), _classifier(job, context)
+    data = _load(job, context)
+    clf = _classifier(job, context)
     seconds = _timed_fit(clf, data)
     rows = [
         {
@@ -111,10 +113,8 @@ def _logistic(job: Job, context: Context) -> list[Row]:
     """Logistic regression on standardized features, for comparison."""
     from sklearn.linear_model import LogisticRegression
 
-    data, model = (
-        sets.standardize(job.dataset, _load(job, context)),
-        LogisticRegression(max_iter=500),
-    )
+    data = sets.standardize(job.dataset, _load(job, context))
+    model = LogisticRegression(max_iter=500)
     seconds = _timed_fit(model, data)
     found = score_predictions(
         model.predict_log_proba(data.X_test), model.classes_, data.y_test

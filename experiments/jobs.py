@@ -225,7 +225,8 @@ class ResultFile:
     """
 
     def __init__(self, path: Path, columns: tuple[str, ...] = COLUMNS) -> None:
-        self.path, self.columns = path, columns
+        self.path = path
+        self.columns = columns
 
     def read(self) -> list[Row]:
         """Every complete row; an empty list if the file does not exist."""
@@ -258,7 +259,8 @@ class ResultFile:
         """Drop what a crash left behind: a line that is cut off, a curve without its
         end.
         """
-        rows, done = self.read(), self.finished()
+        rows = self.read()
+        done = self.finished()
         if self.path.exists():
             self._replace([row for row in rows if key_of(row) in done])
 
@@ -318,7 +320,10 @@ def _format(value: Any) -> Any:
 
 
 def _parse(row: dict[str, str]) -> Row:
-    return {
-        name: value if name in TEXT_COLUMNS else float(value) if value else math.nan
-        for name, value in row.items()
-    }
+    parsed: Row = {}
+    for name, value in row.items():
+        if name in TEXT_COLUMNS:
+            parsed[name] = value
+        else:
+            parsed[name] = float(value or "nan")
+    return parsed

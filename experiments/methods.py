@@ -14,7 +14,8 @@ class Method(NamedTuple):
 
 
 TEMPERATURE = {"calibration": "temperature"}
-POOLED, SLOW = {"share": "prior"}, {"learning_rate": 1e-3}
+POOLED = {"share": "prior"}
+SLOW = {"learning_rate": 1e-3}
 
 # The papers step q by its gradient; on full batches with L-BFGS.
 ROBUST = {"likelihood": "robust-max"}

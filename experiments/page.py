@@ -93,7 +93,8 @@ def write_section(target: Target, rows: Rows) -> str:
 
 
 def _state(target: Target, found: list[Row]) -> str:
-    done, total = len({(r["settings"], r["split"]) for r in found}), len(target.jobs())
+    done = len({(r["settings"], r["split"]) for r in found})
+    total = len(target.jobs())
     count = f"{done} of {total}" if done < total else f"all {total}"
     origins = sorted({describe_version(row) for row in found if row["versions"]})
     by = f" Computed by {', '.join(origins)}." if origins else ""
@@ -126,10 +127,8 @@ def _new_thyroid(rows: list[Row]) -> str:
     """How much the choice of 20 splits matters."""
     if not rows:
         return ""
-    few, many = (
-        mean_cells([r for r in rows if r["split"] < 20], "nll"),
-        mean_cells(rows, "nll"),
-    )
+    few = mean_cells([r for r in rows if r["split"] < 20], "nll")
+    many = mean_cells(rows, "nll")
     lines = [[title(p[2]), few[p].text(), many[p].text()] for p in sorted(many)]
     n = max(cell.n for cell in many.values())
     head = ["new_thyroid, M = 10%", "20 splits", f"{n} splits"]
@@ -138,7 +137,8 @@ def _new_thyroid(rows: list[Row]) -> str:
 
 def _fig1(rows: list[Row]) -> list[str]:
     ends = [r for r in rows if r["last"] == 1]
-    value, time = mean_cells(ends, "log_evidence"), mean_cells(ends, "seconds")
+    value = mean_cells(ends, "log_evidence")
+    time = mean_cells(ends, "seconds")
     lines = [
         [p[2], value[p].text(1), f"{time[p].mean:.1f}", str(value[p].n)] for p in value
     ]
@@ -277,7 +277,8 @@ def fill_blocks(text: str, rows: Rows) -> str:
 
 def make_documents(results: Path, root: Path = ROOT) -> dict[Path, str]:
     """Every document with numbers from rows, and the text that it should have."""
-    rows, texts = Rows(results), read_texts()
+    rows = Rows(results)
+    texts = read_texts()
     parts = (
         f"# Comparison with other libraries\n\n{texts['comparison']}",
         table_text.write_section(results, texts["comparison-tables"]),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import numpy as np
 
 from experiments.jobs import Row
@@ -54,8 +56,9 @@ def _ours(method: str, rows: list[Row]) -> list[str]:
     if not whole:
         return []
     each = [np.mean([r["nll"] for r in found]) for found in whole]
-    error = np.mean([r["error"] for found in whole for r in found])
-    seconds = np.median([r["seconds"] for found in whole for r in found])
+    rows = list(chain.from_iterable(whole))
+    error = np.mean([row["error"] for row in rows])
+    seconds = np.median([row["seconds"] for row in rows])
     return [
         name("default" if method == "balanced" else method),
         f"{np.mean(each):.3f}",

@@ -15,6 +15,7 @@ import argparse
 import hashlib
 import math
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -49,21 +50,25 @@ FILE = "row_curve.csv"
 
 def make_jobs(args: argparse.Namespace) -> list[Record]:
     """Return the fits, the smallest first."""
-    rows = {
-        (e.collection, e.name): e.rows
-        for c in ("numeric", "large")
-        for e in list_tables(c)
-    }
+    entries = [*list_tables("numeric"), *list_tables("large")]
+    rows = {(entry.collection, entry.name): entry.rows for entry in entries}
     rows["numeric", FLIGHTS] = FLIGHT_ROWS
     found = [*TABLES, *(key for key in rows if key[0] == "large")]
     chosen = [key for key in found if not args.only or key[1] in args.only.split(",")]
+    sizes = map(int, args.sizes.split(","))
+    grid = product(sizes, chosen, split_methods(args.methods))
     return [
-        {"collection": c, "use": "report", "table": name, "seed": 0, "method": method}
-        | {"train_rows": size, "test_rows": TEST_ROWS}
-        for size in map(int, args.sizes.split(","))
-        for c, name in chosen
-        if size <= TRAIN_SHARE * rows[c, name]
-        for method in split_methods(args.methods)
+        {
+            "collection": key[0],
+            "use": "report",
+            "table": key[1],
+            "seed": 0,
+            "method": method,
+            "train_rows": size,
+            "test_rows": TEST_ROWS,
+        }
+        for size, key, method in grid
+        if size <= TRAIN_SHARE * rows[key]
     ]
 
 
@@ -82,18 +87,15 @@ def size_table(results: list[Result]) -> str:
     lines = []
     for size, some in by_size(results).items():
         line = [f"{size:,}", str(len({r.table for r in some}))]
-        for value in (fit_seconds, floored_nll):
-            for m in methods:
-                logs = compare(
-                    some, m, "hgb", value, one_machine=value is fit_seconds
-                ).values()
-                line.append(
-                    geometric_mean(logs).text(2 if value is fit_seconds else 3)
-                    if logs
-                    else "–"
-                )
+        for m in methods:
+            logs = compare(some, m, "hgb", fit_seconds, one_machine=True).values()
+            line.append(geometric_mean(logs).text(2) if logs else "–")
+        for m in methods:
+            logs = compare(some, m, "hgb", floored_nll).values()
+            line.append(geometric_mean(logs).text(3) if logs else "–")
         lines.append(line)
-    heads = [f"{what}, {NAMES[m]}" for what in ("seconds", "NLL") for m in methods]
+    cells = product(("seconds", "NLL"), methods)
+    heads = [f"{what}, {NAMES[method]}" for what, method in cells]
     return markdown(["training rows", "tables", *heads], lines)
 
 
@@ -103,18 +105,11 @@ def goal_sentence(results: list[Result]) -> str:
     """
     said = []
     for method, times in GOALS.items():
-        points = [
-            (
-                size,
-                table,
-                log,
-                next(r.fit for r in some if (r.table, r.method) == (table, method)),
-            )
-            for size, some in by_size(results).items()
-            for table, log in compare(
-                some, method, "hgb", fit_seconds, one_machine=True
-            ).items()
-        ]
+        points = []
+        for size, some in by_size(results).items():
+            fits = {r.table: r.fit for r in reversed(some) if r.method == method}
+            logs = compare(some, method, "hgb", fit_seconds, one_machine=True)
+            points += [(size, table, log, fits[table]) for table, log in logs.items()]
         slow = [
             (s, t, log)
             for s, t, log, own in points
@@ -123,13 +118,13 @@ def goal_sentence(results: list[Result]) -> str:
         where = ", ".join(
             f"{t} with {s:,} rows ({math.exp(log):.0f})" for s, t, log in slow
         )
-        lost = [
-            f"{table} with {size:,} rows ({math.exp(log):.2f} of {NAMES[peer]})"
-            for size, some in by_size(results).items()
-            for peer in ("hgb", "lgbm")
-            for table, log in compare(some, method, peer, floored_nll).items()
-            if log > 0
-        ]
+        lost = []
+        for (size, some), peer in product(by_size(results).items(), ("hgb", "lgbm")):
+            lost += [
+                f"{table} with {size:,} rows ({math.exp(log):.2f} of {NAMES[peer]})"
+                for table, log in compare(some, method, peer, floored_nll).items()
+                if log > 0
+            ]
         if points:
             said.append(
                 f"{NAMES[method]} takes more than {times:.0f} times the seconds of "
@@ -150,6 +145,14 @@ def choose_machine(results: list[Result]) -> dict[tuple[str, int, str], Result]:
     return {(r.table, r.rows, r.method): r for r in ordered}
 
 
+def _cell(result: Result | None, machine: str) -> str:
+    if result is None:
+        return "–"
+
+    dagger = "" if result.machine == machine else "†"
+    return f"{result.fit:.3g} s{dagger}, {result.nll:.3f}"
+
+
 def full_table(results: list[Result]) -> str:
     """Seconds and NLL of every fit; a dagger marks seconds of another machine than
     HistGradientBoosting's.
@@ -160,13 +163,7 @@ def full_table(results: list[Result]) -> str:
     for table, size in dict.fromkeys((r.table, r.rows) for r in results):
         line = [found.get((table, size, m)) for m in methods]
         machine = next((r.machine for r in line if r and r.method == "hgb"), "")
-        cells = (
-            f"{r.fit:.3g} s{'' if r.machine == machine else '†'}, {r.nll:.3f}"
-            if r
-            else "–"
-            for r in line
-        )
-        lines.append([table, f"{size:,}", *cells])
+        lines.append([table, f"{size:,}", *(_cell(r, machine) for r in line)])
     return markdown(["table", "training rows", *(NAMES[m] for m in methods)], lines)
 
 

@@ -53,7 +53,8 @@ class Tally:
 # ---------------------------------------------------------------- how long a fit takes
 # Seconds of one update on one core: a constant, and a rate times C·B·M·(M + 5 D + 400).
 # Fitted by eye to rows of EP.
-CONSTANT, RATE = 0.015, 2.2e-10
+CONSTANT = 0.015
+RATE = 2.2e-10
 TIMES_EP = {
     "gfitc": 3.0,
     "pep": 1.8,
@@ -64,7 +65,9 @@ TIMES_EP = {
 }
 QUADRATURE = 1.3e-4  # seconds per row of methods with numerical integrals
 WITH_QUADRATURE = ("rep", "rep_tied", "rep_learnt", "vi", "vi_rate", "vi_natural")
-DEFAULT_INDUCING, DEFAULT_UPDATES, DEFAULT_BATCH = 100, 500, 1000
+DEFAULT_INDUCING = 100
+DEFAULT_UPDATES = 500
+DEFAULT_BATCH = 1000
 
 
 def seconds_from_size(job: Job) -> float:
@@ -126,7 +129,8 @@ def run_target(
     target: Target, selection: Selection, options: RunOptions, echo: Echo = print
 ) -> Tally:
     """Fit every selected job that has no result yet."""
-    file, tally = target.result_file(options.results), Tally()
+    file = target.result_file(options.results)
+    tally = Tally()
     file.repair()
     todo, seconds = plan(target, selection, options)
     selected = selection.apply(target)
@@ -198,7 +202,8 @@ class Progress:
             max(1, min(jobs, len(todo) or 1)),
             begun,
         )
-        self.total, self.count = len(todo), 0
+        self.total = len(todo)
+        self.count = 0
         self.waiting = sum(seconds[job] for job in todo)
         self.actual = self.expected = self.printed = 0.0
 
@@ -206,12 +211,11 @@ class Progress:
         """Count a finished job; return the ratio of actual to expected seconds so far."""
         self.count += 1
         self.waiting -= self.seconds[done.job]
-        self.actual, self.expected = (
-            self.actual + done.seconds,
-            self.expected + self.seconds[done.job],
-        )
+        self.actual = self.actual + done.seconds
+        self.expected = self.expected + self.seconds[done.job]
         pace = self.actual / max(self.expected, 1e-9)
-        spent, left = time.monotonic() - self.begun, pace * self.waiting / self.jobs
+        spent = time.monotonic() - self.begun
+        left = pace * self.waiting / self.jobs
         line = (
             f"{self.count}/{self.total} fits, {format_duration(spent)} spent, about "
             f"{format_duration(left)} left; "

@@ -22,7 +22,9 @@ PUBLISHED = Path(__file__).with_name("published.csv")
 PUBLISHED_SPLITS = 20
 SLACK = 0.005  # the papers print two decimals
 
-AGREES, CLOSE, WORSE = "✓", "≈", "✗"
+AGREES = "✓"
+CLOSE = "≈"
+WORSE = "✗"
 CellKey = tuple[str, str, str]  # M, data set, method
 
 
@@ -33,7 +35,8 @@ def score_predictions(
 
     Test rows of an unseen class count as errors only.
     """
-    log_p, y = np.asarray(log_p, dtype=np.float64), np.asarray(y)
+    log_p = np.asarray(log_p, dtype=np.float64)
+    y = np.asarray(y)
     known = np.isin(y, classes)
     found = score_log_proba(log_p[known], np.searchsorted(classes, y[known]))
     found["confidence"] = float(np.exp(log_p.max(1)).mean())
@@ -120,9 +123,10 @@ def is_close(ours: Cell, theirs: Cell) -> bool:
 
 def mark(ours: Cell, theirs: Cell) -> str:
     """The mark of a cell in a table."""
-    return (
-        AGREES if agrees(ours, theirs) else CLOSE if is_close(ours, theirs) else WORSE
-    )
+    if agrees(ours, theirs):
+        return AGREES
+
+    return CLOSE if is_close(ours, theirs) else WORSE
 
 
 def best_published(dataset: str) -> Cell:

@@ -64,7 +64,8 @@ FIVE_ROWS, NOISY_SHARE = (
     200,
     0.4,
 )  # training rows of five digits, and share of their redrawn labels
-TOY_ROWS, TOY_SEED = 1000, 7
+TOY_ROWS = 1000
+TOY_SEED = 7
 BOX = 2.5  # rows of the toy problem are uniform in [−BOX, BOX]²
 TEST_FLIGHTS = 10_000
 
@@ -139,7 +140,8 @@ def split(name: str, seed: int, data_home: str | None = None) -> Split:
         : WAVEFORM_ROWS if name == "waveform" else None
     ]
     cut = round(TRAIN_FRACTION.get(name, 0.9) * len(order))
-    train, test = order[:cut], order[cut:]
+    train = order[:cut]
+    test = order[cut:]
     return Split(X[train], y[train], X[test], y[test])
 
 
@@ -162,7 +164,8 @@ def _further(name: str, seed: int, data_home: str | None) -> Split:
     X, y = load(name, data_home) if path is None else _read_mixed(path)
     order = np.random.default_rng(seed).permutation(len(y))
     cut = round(FURTHER_FRACTION * len(order))
-    train, test = order[:cut][:FURTHER_ROWS], order[cut:][:FURTHER_ROWS]
+    train = order[:cut][:FURTHER_ROWS]
+    test = order[cut:][:FURTHER_ROWS]
     return Split(X[train], y[train], X[test], y[test])
 
 
@@ -199,7 +202,8 @@ def standardize(name: str, data: Split) -> Split:
     """
     if name == "mnist":
         return data._replace(X=data.X / 255, X_test=data.X_test / 255)
-    center, spread = data.X.mean(0), data.X.std(0)
+    center = data.X.mean(0)
+    spread = data.X.std(0)
     spread = np.where(spread > 0, spread, 1.0)
     return data._replace(
         X=(data.X - center) / spread, X_test=(data.X_test - center) / spread
@@ -216,11 +220,13 @@ def _digits() -> tuple[Array, NDArray[Any]]:
 def _five_digits(seed: int, noisy: float) -> Split:
     """The digits 0 to 4, with a share of all labels redrawn, those of test rows too."""
     X, y = _digits()
-    X, y = X[y < 5], y[y < 5]
+    X = X[y < 5]
+    y = y[y < 5]
     rng = np.random.default_rng(seed)
     y = np.where(rng.random(len(y)) < noisy, rng.integers(5, size=len(y)), y)
     order = rng.permutation(len(y))
-    train, test = order[:FIVE_ROWS], order[FIVE_ROWS:]
+    train = order[:FIVE_ROWS]
+    test = order[FIVE_ROWS:]
     return Split(X[train], y[train], X[test], y[test])
 
 
@@ -271,7 +277,8 @@ def _flights(name: str, seed: int, data_home: str | None) -> Split:
             f"{name}.npz not found: put it into the folder of --data or $CAVITY_DATA."
         )
     with np.load(path, allow_pickle=False) as file:
-        X, y = file["x"].astype(np.float64), file["y"].astype(np.int64)
+        X = file["x"].astype(np.float64)
+        y = file["y"].astype(np.int64)
         if "origin" in file:
             places = np.stack(
                 [file["airport_latitude"], file["airport_longitude"]], 1
@@ -280,7 +287,8 @@ def _flights(name: str, seed: int, data_home: str | None) -> Split:
                 [X, places[file["origin"]], places[file["destination"]]], 1
             )
     order = np.random.default_rng(seed).permutation(len(y))
-    test, train = order[:TEST_FLIGHTS], order[TEST_FLIGHTS:]
+    test = order[:TEST_FLIGHTS]
+    train = order[TEST_FLIGHTS:]
     return Split(X[train], y[train], X[test], y[test])
 
 

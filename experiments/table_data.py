@@ -89,12 +89,11 @@ def read_table(collection: str, name: str) -> tuple[Any, Labels]:
                 "y"
             ].astype(np.int64)
     if collection == "numeric":
-        frame, target = _read_csv(name), "class"
+        frame = _read_csv(name)
+        target = "class"
     else:
-        frame, target = (
-            pd.read_csv(data_folder() / collection / f"{name}.csv.gz"),
-            "target",
-        )
+        frame = pd.read_csv(data_folder() / collection / f"{name}.csv.gz")
+        target = "target"
     labels = frame.pop(target).astype(str).to_numpy()
     return frame, np.unique(labels, return_inverse=True)[1].astype(np.int64)
 
@@ -106,9 +105,8 @@ def split_table(
 
     Test rows of a class that no training row has are left out.
     """
-    order, cut = (
-        np.random.default_rng(seed).permutation(len(y)),
-        int(TRAIN_SHARE * len(y)),
-    )
-    train, test = order[:cut][: train_rows or None], order[cut:][: test_rows or None]
+    order = np.random.default_rng(seed).permutation(len(y))
+    cut = int(TRAIN_SHARE * len(y))
+    train = order[:cut][: train_rows or None]
+    test = order[cut:][: test_rows or None]
     return Split(X, y, train, test[np.isin(y[test], y[train])])

@@ -121,7 +121,8 @@ def with_categories(data: Split) -> Any:
 def hold_out(data: Split) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return rows to fit to and rows that stop boosting, which have no other class."""
     count = max(PATIENCE, len(data.train) // 10)
-    rest, held = data.train[count:], data.train[:count]
+    rest = data.train[count:]
+    held = data.train[:count]
     return rest, held[np.isin(data.y[held], data.y[rest])]
 
 
@@ -288,7 +289,8 @@ def make_toy() -> Split:
     """A table of a few rows, with numbers and texts."""
     import pandas as pd
 
-    rng, rows = np.random.default_rng(0), 120
+    rng = np.random.default_rng(0)
+    rows = 120
     number = rng.normal(size=rows)
     X = pd.DataFrame({"number": number, "text": rng.choice(list("abc"), rows)})
     return Split(

@@ -23,6 +23,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +52,10 @@ def name_machine() -> str:
 
 def read_records(paths: Iterable[Path]) -> list[Record]:
     """Return the records of the files."""
-    lines = (
-        line
-        for path in paths
-        if path.exists()
-        for line in path.read_text("utf-8").splitlines()
-    )
+    lines: list[str] = []
+    for path in paths:
+        if path.exists():
+            lines += path.read_text("utf-8").splitlines()
     return [json.loads(line) for line in lines]
 
 
@@ -162,23 +161,22 @@ def split_methods(text: str) -> list[str]:
 
 def make_jobs(args: argparse.Namespace) -> list[Record]:
     """Return the fits of the selected tables, seeds and methods, method by method."""
-    entries = [
-        e for name in args.collection.split(",") for e in list_tables(name, args.use)
-    ]
+    entries = []
+    for name in args.collection.split(","):
+        entries += list_tables(name, args.use)
     if args.only:
         entries = [e for e in entries if e.name in args.only.split(",")]
     seeds = [int(seed) for seed in args.seeds.split(",")]
     return [
         {
-            "collection": e.collection,
-            "use": e.use,
-            "table": e.name,
+            "collection": entry.collection,
+            "use": entry.use,
+            "table": entry.name,
             "seed": seed,
             "method": method,
         }
-        for method in split_methods(args.methods)
-        for e in entries
-        for seed in (seeds if e.rows < FEW_ROWS else seeds[:1])
+        for method, entry, seed in product(split_methods(args.methods), entries, seeds)
+        if entry.rows < FEW_ROWS or seed == seeds[0]
     ]
 
 

@@ -83,10 +83,8 @@ def make_results(records: Iterable[dict[str, Any]]) -> list[Result]:
     losses = {key[:5]: unpack_losses(r["losses"]) for key, r in last.items()}
     found = []
     for key, record in last.items():
-        own, others = (
-            losses[key[:5]],
-            {name: losses.get((*key[:4], name)) for name in PAIRED},
-        )
+        own = losses[key[:5]]
+        others = {name: losses.get((*key[:4], name)) for name in PAIRED}
         paired: dict[str, Any] = {
             f"se_{n}": _paired_error(own, o) for n, o in others.items() if o is not None
         }

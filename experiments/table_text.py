@@ -120,7 +120,8 @@ def ratio_table(results: list[Result]) -> str:
 
 def nll_table(results: list[Result]) -> str:
     """NLL of every table, the mean over its seeds."""
-    methods, lines = order_methods(results), []
+    methods = order_methods(results)
+    lines = []
     nll = {m: mean_nll(results, m) for m in methods}
     for table, some in sorted({r.table: r for r in results}.items()):
         cells = {m: nll[m][table] for m in methods if table in nll[m]}
@@ -178,10 +179,8 @@ def compare_peers(results: list[Result]) -> list[str]:
     for m in ("realmlp", "autogluon"):
         nll = compare(results, "default", m, floored_nll)
         if nll:
-            won, ratio = (
-                sum(log < 0 for log in nll.values()),
-                geometric_mean(nll.values()).text(),
-            )
+            won = sum(log < 0 for log in nll.values())
+            ratio = geometric_mean(nll.values()).text()
             ours, theirs = (
                 median(r.fit for r in results if r.method == k and not r.seed)
                 for k in ("default", m)

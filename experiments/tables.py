@@ -83,15 +83,14 @@ def paper_table(rows: list[Row], share: str, score: str) -> str:
     """One M of Table 2 or 3: ours±standard error (published±standard error) and a mark
     for agreement.
     """
-    ours, theirs = mean_cells(TARGETS["table2"].select(rows), score), published(score)
+    ours = mean_cells(TARGETS["table2"].select(rows), score)
+    theirs = published(score)
     lines = []
     for dataset in UCI:
         line = [dataset]
         for method in TABLE_METHODS:
-            mine, other = (
-                ours.get((share, dataset, method)),
-                theirs.get((share, dataset, method)),
-            )
+            mine = ours.get((share, dataset, method))
+            other = theirs.get((share, dataset, method))
             line.append("–" if mine is None else _pair(mine, other))
         if set(line[1:]) != {"–"}:
             lines.append(line)
@@ -108,7 +107,8 @@ def _pair(mine: Cell, other: Cell | None) -> str:
 
 def counts(rows: list[Row]) -> str:
     """Number of cells of Table 2 in which each method agrees with the papers."""
-    ours, theirs = mean_cells(TARGETS["table2"].select(rows), "nll"), published("nll")
+    ours = mean_cells(TARGETS["table2"].select(rows), "nll")
+    theirs = published("nll")
     lines = []
     for method in TABLE_METHODS:
         pairs = [
@@ -120,10 +120,8 @@ def counts(rows: list[Row]) -> str:
             if len(splits) > 1
             else "".join(map(str, splits))
         )
-        good, close = (
-            sum(agrees(*p) for p in pairs),
-            sum(is_close(*p) or agrees(*p) for p in pairs),
-        )
+        good = sum(agrees(*p) for p in pairs)
+        close = sum(is_close(*p) or agrees(*p) for p in pairs)
         better = sum(m.mean < t.mean - 2 * combined_error(m, t) for m, t in pairs)
         lines.append(
             [
@@ -153,13 +151,11 @@ def _requirement(method: str, pairs: list[tuple[Cell, Cell]]) -> str:
     for name, rule, least in REQUIRED:
         if name == method:
             got = sum(rule(*pair) for pair in pairs)
-            verdict = (
-                "met"
-                if got >= least
-                else "not met"
-                if len(pairs) == N_CELLS
-                else "open"
-            )
+            verdict = "open"
+            if got >= least:
+                verdict = "met"
+            elif len(pairs) == N_CELLS:
+                verdict = "not met"
             return f"{least} {'✓' if rule is agrees else 'within two se'}: {verdict} ({got})"
     return ""
 
@@ -195,10 +191,8 @@ def _shipped_counts(ours: dict[CellKey, Cell], methods: list[str]) -> str:
             for d in UCI
             if ("", d, method) in ours
         ]
-        below, agreeing = (
-            sum(m.mean <= b.mean for m, b in pairs),
-            sum(agrees(*pair) for pair in pairs),
-        )
+        below = sum(m.mean <= b.mean for m, b in pairs)
+        agreeing = sum(agrees(*pair) for pair in pairs)
         parts.append(
             f"{SHIPPED[method]} on {below} of {len(pairs)} sets (✓ on {agreeing})"
         )
@@ -215,12 +209,10 @@ def seconds(rows: list[Row]) -> str:
             found = [
                 ours[share, d, method].mean for d in UCI if (share, d, method) in ours
             ]
-            line.append(
-                f"{np.mean(found):.0f}"
-                + ("" if len(found) == len(UCI) else f" ({len(found)} sets)")
-                if found
-                else "–"
-            )
+            cell = f"{np.mean(found):.0f}" if found else "–"
+            if 0 < len(found) < len(UCI):
+                cell += f" ({len(found)} sets)"
+            line.append(cell)
         lines.append(line)
     return markdown(["", *map(title, TABLE_METHODS)], lines)
 
@@ -259,7 +251,8 @@ def methods(rows: list[Row]) -> str:
 def flipped(rows: list[Row]) -> str:
     """10 % of the training labels redrawn."""
     some = TARGETS["flipped"].select(rows)
-    nll, eps = mean_cells(some, "nll"), _ranges(some)
+    nll = mean_cells(some, "nll")
+    eps = _ranges(some)
     lines = []
     for d in ("vowel6", "vehicle"):
         for share in ("10%", "20%", "30%", "40%"):
@@ -282,13 +275,15 @@ def flipped(rows: list[Row]) -> str:
 
 def confidence(rows: list[Row]) -> str:
     """NLL, accuracy and mean confidence on clean and on noisy labels."""
-    some, lines = TARGETS["confidence"].select(rows), []
+    some = TARGETS["confidence"].select(rows)
+    lines = []
     nll, error, sure = (
         mean_cells(some, score) for score in ("nll", "error", "confidence")
     )
     for d, labels in (("five_digits", "clean"), ("five_digits_noisy", "noisy")):
         for m in SURE_METHODS:
-            key, method = ("", d, m), "EP" if m.startswith("ep") else "VI"
+            key = ("", d, m)
+            method = "EP" if m.startswith("ep") else "VI"
             calibration = '"temperature"' if m.endswith("temperature") else "None"
             found = (
                 nll[key].text(),
@@ -341,7 +336,8 @@ def curves(rows: list[Row], against: str = "passes") -> str:
 def _curve(
     dataset: str, method: str, line: list[Row], linear: Row | None, against: str
 ) -> list[str]:
-    last, best = line[-1], min(r["nll"] for r in line)
+    last = line[-1]
+    best = min(r["nll"] for r in line)
     first = None
     if linear is not None and method != "logistic":
         worse = [
@@ -351,7 +347,9 @@ def _curve(
         ]
         start = worse[-1] + 1 if worse else 0
         first = line[start][against] if start < len(line) else math.inf
-    when = "" if first is None else "never" if math.isinf(first) else f"{first:.3g}"
+    when = ""
+    if first is not None:
+        when = "never" if math.isinf(first) else f"{first:.3g}"
     scores = [f"{last['nll']:.4f}", f"{last['error']:.4f}", f"{best:.4f}"]
     return [dataset, title(method), *scores, when, f"{last['seconds']:.0f}"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ BATCH: dict[str, Any] = {
     "max_epochs": 250,
     "tol": 0.0,
 }  # 250 iterations, as in the papers
-ALL_SPLITS, SATELLITE_SPLITS, FEW_SPLITS = 20, 5, 5
+ALL_SPLITS = 20
+SATELLITE_SPLITS = 5
+FEW_SPLITS = 5
 SHARES = ("5%", "10%", "20%")
 TABLE_METHODS = ("gfitc", "ep", "ep_outer", "rep", "sep", "vi")
 ON_ALL_SPLITS = ("auto", "ep", "sep")
@@ -73,27 +76,22 @@ def table() -> list[Job]:
     """Tables 2 and 3 of the paper, 6.2 and 6.3 of the thesis, and `method="auto"` with
     default arguments.
     """
-    cells = [(m, share) for share in SHARES for m in TABLE_METHODS] + [
-        (m, "10%") for m in FURTHER
-    ]
-    papers = [
-        Job("score", d, s, m, share, options=BATCH)
-        for d in UCI
-        for m, share in cells
-        for s in _splits(d, m)
-    ]
-    return papers + [
-        Job("score", d, s, "auto", "") for d in UCI for s in _splits(d, "auto")
-    ]
+    cells = [(m, share) for share, m in product(SHARES, TABLE_METHODS)]
+    cells += [(m, "10%") for m in FURTHER]
+    papers = []
+    for d, (m, share) in product(UCI, cells):
+        papers += [Job("score", d, s, m, share, options=BATCH) for s in _splits(d, m)]
+    default = []
+    for d in UCI:
+        default += [Job("score", d, s, "auto", "") for s in _splits(d, "auto")]
+    return papers + default
 
 
 def efforts() -> list[Job]:
     """`GPClassifier(effort=...)` on twenty splits of the sets of Table 2."""
     return [
         Job("score", d, s, m, "")
-        for d in UCI
-        for m in EFFORTS
-        for s in range(ALL_SPLITS)
+        for d, m, s in product(UCI, EFFORTS, range(ALL_SPLITS))
     ]
 
 
@@ -103,25 +101,19 @@ def vehicle_folds() -> list[Job]:
     """
     return [
         Job("score", "vehicle_folds", s, m, "")
-        for m in EFFORTS
-        for s in range(3 * FOLDS)
+        for m, s in product(EFFORTS, range(3 * FOLDS))
     ]
 
 
 def flipped() -> list[Job]:
     """Robust EP with 10 % of the training labels redrawn."""
-    cells = [
-        (m, share)
-        for share in ("20%", "30%", "40%")
-        for m in ("ep", "sep", "rep_learnt")
-    ]
+    grid = product(("20%", "30%", "40%"), ("ep", "sep", "rep_learnt"))
+    cells = [(m, share) for share, m in grid]
     cells += [(m, "10%") for m in ("ep", "sep", "rep")]
     short = BATCH | {"max_epochs": 150}
     return [
         Job("score", d, s, m, share, 0.1, short if share == "40%" else BATCH)
-        for d in ("vowel6", "vehicle")
-        for m, share in cells
-        for s in range(FEW_SPLITS)
+        for d, (m, share), s in product(("vowel6", "vehicle"), cells, range(FEW_SPLITS))
     ]
 
 
@@ -129,11 +121,10 @@ def confidence() -> list[Job]:
     """How sure named methods are on clean and on noisy labels, as they are and with a
     temperature.
     """
+    sets = ("five_digits", "five_digits_noisy")
     return [
         Job("score", d, s, m, "")
-        for d in ("five_digits", "five_digits_noisy")
-        for m in SURE_METHODS
-        for s in range(FEW_SPLITS)
+        for d, m, s in product(sets, SURE_METHODS, range(FEW_SPLITS))
     ]
 
 
@@ -141,8 +132,7 @@ def many_splits() -> list[Job]:
     """new_thyroid on 100 splits: how far the mean of 20 splits can be off."""
     return [
         Job("score", "new_thyroid", s, m, "10%", options=BATCH)
-        for m in ("ep", "sep")
-        for s in range(100)
+        for m, s in product(("ep", "sep"), range(100))
     ]
 
 
@@ -150,8 +140,7 @@ def schedules() -> list[Job]:
     """Figure 1."""
     return [
         Job("history", "vehicle", s, m, "20%", options=BATCH)
-        for m in SCHEDULES
-        for s in range(3)
+        for m, s in product(SCHEDULES, range(3))
     ]
 
 
@@ -162,28 +151,18 @@ def toy() -> list[Job]:
     own = {"vi_rate": {"batch_size": 100}, "gfitc": {"max_seconds": LONGEST_SECONDS}}
     return [
         Job("points", "toy", 0, m, str(M), options=full | own.get(m, {}))
-        for m in TOY_METHODS
-        for M in TOY_SIZES
+        for m, M in product(TOY_METHODS, TOY_SIZES)
     ]
 
 
 def satellite() -> list[Job]:
     """Figures 4 and 6, and figure 6.2 of the thesis on 90 % of the rows."""
     limit = BATCH | {"max_seconds": THESIS_SECONDS}
-    paper = [
-        ("satellite", m, M, BATCH)
-        for m in ("gfitc", "ep", "sep", "vi")
-        for M in (4, 20, 100)
-    ]
-    thesis = [
-        ("satellite90", m, M, limit)
-        for m in ("gfitc", "ep", "vi")
-        for M in (4, 50, 200)
-    ]
+    paper = product(["satellite"], ("gfitc", "ep", "sep", "vi"), (4, 20, 100), [BATCH])
+    thesis = product(["satellite90"], ("gfitc", "ep", "vi"), (4, 50, 200), [limit])
     return [
         Job("curve", d, s, m, str(M), options=o)
-        for d, m, M, o in paper + thesis
-        for s in range(10)
+        for (d, m, M, o), s in product([*paper, *thesis], range(10))
     ]
 
 
@@ -286,8 +265,7 @@ def flights() -> list[Job]:
     sets = ("flights_nyc2013", "flights_us2001")
     jobs = [
         Job("curve", d, 0, m, "100", options=options)
-        for d in sets
-        for m in ("ep", "sep", "vi_natural")
+        for d, m in product(sets, ("ep", "sep", "vi_natural"))
     ]
     return jobs + [Job("curve", d, 0, "logistic", "") for d in sets]
 

@@ -46,15 +46,16 @@ class Worker:
     def collect(self) -> Finished:
         """The result of the job. If the process has died, the job has failed."""
         assert self.job is not None
-        job, self.job = self.job, None
+        job = self.job
+        self.job = None
         seconds = time.monotonic() - self.begun
         try:
             rows, failure = self.pipe.recv()
         except (EOFError, ConnectionResetError):
             self.process.join(5)
-            rows, failure = (
-                [],
-                f"the process ended with code {self.process.exitcode} (out of memory?)",
+            rows = []
+            failure = (
+                f"the process ended with code {self.process.exitcode} (out of memory?)"
             )
         return Finished(job, rows, failure, seconds)
 
@@ -99,7 +100,9 @@ class JobQueue:
     def __init__(
         self, jobs: list[Job], expected: dict[Job, float], deadline: float | None
     ) -> None:
-        self.jobs, self.expected, self.deadline = list(jobs), expected, deadline
+        self.jobs = list(jobs)
+        self.expected = expected
+        self.deadline = deadline
         self.pace = 1.0  # seconds that jobs take per expected second
 
     def pop(self) -> Job | None:

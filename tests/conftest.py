@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
+from dataclasses import replace
+from itertools import chain
 from multiprocessing import forkserver
 
 import pytest
@@ -44,7 +46,7 @@ def pytest_collection_modifyitems(
             functions[
                 item.parent.nodeid, getattr(item, "originalname", item.name)
             ].append(item)
-    kept = {item for grid in functions.values() for item in thin(grid)}
+    kept = set(chain.from_iterable(map(thin, functions.values())))
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
 
@@ -77,14 +79,19 @@ def axes(item: pytest.Item) -> set[tuple]:
 @pytest.fixture
 def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pools of a few small trees, where any pool will do."""
-    from cavity.fitting.options import policy
-    from cavity.pool import boosting
+    from cavity.fitting import planning
+    from cavity.pool.boosting import Boosting
 
-    monkeypatch.setattr(policy, "TREES", dict.fromkeys(policy.TREES, 20))
-    monkeypatch.setattr(boosting, "MOST_REACH", 0.5)  # five rounds
-    monkeypatch.setattr(
-        policy, "NETWORK_STEPS", dict.fromkeys(policy.NETWORK_STEPS, 20)
-    )
+    make_members = planning.make_members
+
+    def make_few(ensemble, plan, seed):
+        plan = replace(plan, trees=20, network_steps=20)
+        for recipe in make_members(ensemble, plan, seed):
+            if isinstance(recipe, Boosting):
+                recipe = replace(recipe, most_reach=0.0)  # the first rounds only
+            yield recipe
+
+    monkeypatch.setattr(planning, "make_members", make_few)
 
 
 def measure_cpu(children: bool) -> float:

@@ -26,9 +26,5 @@ def read_commands(page, heading):
         rf"^#+ {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.M | re.S
     )[1]
     blocks = re.findall(r"^```sh\n(.*?)^```", section, re.M | re.S)
-    return [
-        line
-        for block in blocks
-        for line in block.replace("\\\n", " ").splitlines()
-        if line.strip()
-    ]
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    return [line for line in lines if line.strip()]

@@ -19,16 +19,17 @@ import torch
 from torch import Tensor
 
 from cavity import GPClassifier, GPRegressor
+from cavity.callbacks import Callback
 from cavity.common.ranks import Local
 from cavity.engine.batches.in_memory import RowsInMemory
 from cavity.engine.inference import Engine, Optimiser, State
 from cavity.engine.inference.posterior import Normal, marginals, posterior
-from cavity.fitting import adapter
+from cavity.fitting import adapter, planning
 from cavity.fitting.options import nest
 from cavity.fitting.options.configuration import read_classifier
 from cavity.fitting.options.library import method_names
-from cavity.fitting.options.plan import TableSize
-from cavity.fitting.options.policy import plan_training
+from cavity.fitting.options.plan import TableSize, TrainingPlan
+from cavity.fitting.options.policy.training import plan_training
 from cavity.tables.table import Table
 
 ROOT = Path(__file__).parents[1]
@@ -259,6 +260,15 @@ def _unpack(run: Machine, like: State, x: np.ndarray) -> State:
     return like._replace(sites=sites, sums=rebuilt.sums)
 
 
+def change_training(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> None:
+    """Let fits of classifiers follow their plan of training, but for these values."""
+
+    def plan(*arguments: Any) -> TrainingPlan:
+        return replace(plan_training(*arguments), **changed)
+
+    monkeypatch.setattr(planning, "plan_training", plan)
+
+
 def latents(run: Machine, state: State, X: np.ndarray) -> Normal:
     """Mean and variance of f at rows X under the state's q, noise included: [C n]."""
     run.engine.load(state.theta)
@@ -292,6 +302,14 @@ def assert_gradient(got: np.ndarray, expected: np.ndarray, rel: float = 1e-6) ->
         got, expected, rtol=rel, atol=rel * np.abs(expected).max()
     )
     assert np.linalg.norm(got - expected) <= rel * size
+
+
+class SlowRows(Callback):
+    """Lets every row take a second, so that any pass over the rows takes long."""
+
+    def epoch(self, run: Any, row: dict[str, Any]) -> bool:
+        run.pace = 1.0
+        return False
 
 
 class Recorder(Optimiser):

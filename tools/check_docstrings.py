@@ -125,7 +125,8 @@ def is_member(member: Any) -> bool:
 def listed_names(owner: type, section: str = "Attributes") -> set[str]:
     """Return the names in a section of the docstring of a class."""
     listed = NumpyDocString(inspect.cleandoc(owner.__doc__ or ""))[section]
-    return {name.strip() for entry in listed for name in entry.name.split(",")}
+    names = ",".join(entry.name for entry in listed)
+    return {name.strip() for name in names.split(",")}
 
 
 def overrides_documented(owner: type, name: str) -> bool:
@@ -145,9 +146,8 @@ def overrides_documented(owner: type, name: str) -> bool:
 def public_members(owner: type) -> Iterator[tuple[str, Any]]:
     """Yield methods and properties that this package defines, inherited ones included."""
     bases = [base for base in owner.__mro__ if is_ours(base)]
-    for name in sorted(
-        {name for base in bases for name in vars(base) if not name.startswith("_")}
-    ):
+    names = set().union(*(vars(base) for base in bases))
+    for name in sorted(name for name in names if not name.startswith("_")):
         member = unwrap(inspect.getattr_static(owner, name))
         if is_member(member) and (isinstance(member, property) or is_ours(member)):
             yield name, member
@@ -231,7 +231,9 @@ def check(subject: Subject, codes: set[str]) -> Iterator[Failure]:
 
 def main() -> int:
     """Print every failure once, sorted by file."""
-    codes, seen, failures = read_codes(), set(), set()
+    codes = read_codes()
+    seen = set()
+    failures = set()
     for subject in walk():
         if (
             id(subject.thing) not in seen

@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import re
 import sys
+from itertools import chain
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -168,7 +169,7 @@ def make_page(counts: dict[str, dict[str, str]]) -> str:
 def find_missing_tests() -> list[str]:
     """Return the tests that do not exist."""
     missing = []
-    for test in (test for _, _, tests in PROMISES for test in tests):
+    for test in chain.from_iterable(tests for _, _, tests in PROMISES):
         path, name = test.split("::")
         file = ROOT / path
         if not file.exists() or not re.search(
@@ -179,7 +180,8 @@ def find_missing_tests() -> list[str]:
 
 
 def main() -> int:
-    missing, page = find_missing_tests(), make_page(read_counts())
+    missing = find_missing_tests()
+    page = make_page(read_counts())
     for test in missing:
         print(f"{test} does not exist: correct tools/promises.py.", file=sys.stderr)
     if "--check" not in sys.argv[1:]:

@@ -22,7 +22,8 @@ from sklearn.datasets import make_moons
 
 from cavity import GPClassifier, plots
 
-HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
+HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[2]
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 
 

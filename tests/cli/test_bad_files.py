@@ -3,6 +3,7 @@ changes nothing.
 """
 
 import os
+from itertools import product
 
 import numpy as np
 import pytest
@@ -33,11 +34,7 @@ def model(tmp_path_factory):
     return out
 
 
-REFUSED = {
-    (c, kind)
-    for c in ("predict", "evaluate", "report")
-    for kind in (*NO_TABLE, "folder")
-}
+REFUSED = set(product(("predict", "evaluate", "report"), (*NO_TABLE, "folder")))
 
 
 @pytest.mark.parametrize("command, kind", sorted(REFUSED - {("predict", "no_labels")}))

@@ -1,6 +1,7 @@
 """The transcripts of docs/cli.md are what the commands print, and it names every flag."""
 
 import re
+from itertools import chain
 
 import typer
 
@@ -46,12 +47,8 @@ def test_the_page_names_every_flag():
     commands = typer.main.get_command(app).commands
     assert {*rows} == {*commands} - {"fit", "info", "predict"}
     for name, command in commands.items():
-        flags = {
-            flag
-            for parameter in command.params
-            for flag in parameter.opts
-            if flag.startswith("--")
-        }
+        names = chain.from_iterable(parameter.opts for parameter in command.params)
+        flags = {name for name in names if name.startswith("--")}
         told = {*re.findall(r"--[a-z-]+", rows.get(name, text))} | {
             "--device",
             "--json",

@@ -9,7 +9,7 @@ from sklearn.metrics import log_loss
 
 import cavity
 from cavity.cli import explaining
-from cavity.cli.evaluating import compare_scores
+from cavity.cli.comparing import compare_scores
 from cavity.common.scoring import average, compare_log_proba, score_rows
 from cli.running import SINGLE, TRAIN, run
 
@@ -41,15 +41,16 @@ def test_explain_prints_the_largest_contributions_of_the_rows_that_are_asked_for
     )
 
 
-def test_explain_gives_the_same_numbers_as_json_and_in_python(birds, monkeypatch):
-    monkeypatch.setattr(explaining, "BACKGROUND", 60)
-    files = birds / "birds.cavity", birds / "new.csv"
+def test_explain_gives_the_same_numbers_as_json_and_in_python(birds, tmp_path):
+    few = tmp_path / "few.csv"  # all are taken as background
+    pd.read_csv(birds / "new.csv").head(explaining.BACKGROUND).to_csv(few, index=False)
+    files = birds / "birds.cavity", few
     found = json.loads(run("explain", *files, "--row", "2", "--json").stdout)
     assert found["unit"] == "nats" and found["rows"][0]["row"] == 2
     moved = found["rows"][0]["contributions"]
-    frame = pd.read_csv(birds / "new.csv")
+    frame = pd.read_csv(few)
     clf = cavity.load(birds / "birds.cavity")
-    own = clf.explain_rows(frame.iloc[[1]], frame, n_background=60)
+    own = clf.explain_rows(frame.iloc[[1]], frame, n_background=len(frame))
     np.testing.assert_allclose(list(moved.values()), own.of_prediction()[0], atol=1e-9)
 
 

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import threading
 import time
+from itertools import product
 from unittest.mock import patch
 
 import numpy as np
@@ -190,11 +191,10 @@ def test_the_server_predicts_every_cell_that_the_page_offers(houses, toy_model, 
         about = client.get("/schema").json()
         columns = about["columns"]
         typical = [column["typical"] for column in columns]
-        rows = [typical] + [
-            [*typical[:j], cell, *typical[j + 1 :]]
-            for j, column in enumerate(columns)
-            for cell in (*column["others"], *column.get("levels", ()))
-        ]
+        rows = [typical]
+        for j, column in enumerate(columns):
+            cells = (*column["others"], *column.get("levels", ()))
+            rows += [[*typical[:j], cell, *typical[j + 1 :]] for cell in cells]
         if about["named"]:
             rows = [
                 dict(zip([c["name"] for c in columns], row, strict=True))
@@ -336,7 +336,7 @@ def test_the_page_reads_tables_as_csv_readers_do():
     cells = ["", "1.5", "a b", 'say "yes", or\nno', 'x"\ry', "z" * 1_000_000]
     table = [
         ["first", 'se"cond'],
-        *([cell, other] for cell in cells for other in ("2", cells[-3])),
+        *map(list, product(cells, ("2", cells[-3]))),
     ]
     texts = []
     for delimiter, end in ((",", "\n"), (";", "\r\n"), ("\t", "\r")):

@@ -5,6 +5,7 @@ The layers themselves are a contract of import-linter (pyproject.toml).
 
 import ast
 from graphlib import TopologicalSorter
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -37,17 +38,18 @@ def test_layers_above_the_estimators_read_no_private_names_of_objects():
         {"_replace", "_asdict", "_make", "_fields"},
     )
     rooms = ("report", "cli", "export")
-    files = [path for room in rooms for path in package.glob(f"{room}/**/*.py")]
-    found = [
-        f"{path.name}:{node.lineno} {ast.unparse(node)}"
-        for path in files
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Attribute)
-        and node.attr.startswith("_")
-        and not node.attr.endswith("__")
-        and node.attr not in tuples
-        and not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"))
-    ]
+    folders = (package.glob(f"{room}/**/*.py") for room in rooms)
+    files = list(chain.from_iterable(folders))
+    found = []
+    for path in files:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Attribute) or node.attr in tuples:
+                continue
+
+            private = node.attr.startswith("_") and not node.attr.endswith("__")
+            own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+            if private and not own:
+                found.append(f"{path.name}:{node.lineno} {ast.unparse(node)}")
     assert len(files) > 30 and found == []
 
 

@@ -3,6 +3,7 @@ estimator.
 """
 
 import math
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -149,9 +150,9 @@ def test_derivatives_in_its_own_parameters_are_differences_too(kind):
             if not factor.parameters:
                 assert own is None
                 continue
-            entries = [
-                p.data[k : k + 1] for p in factor.parameters for k in range(len(p))
-            ]
+            entries = list(
+                chain.from_iterable(p.data.split(1) for p in factor.parameters)
+            )
             for k, entry in enumerate(entries):
                 values = []
                 for step in (h, -2 * h):

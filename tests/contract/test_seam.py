@@ -4,6 +4,7 @@ whoever runs it.
 
 import math
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -181,7 +182,7 @@ def tensors(value):
     if isinstance(value, torch.Tensor):
         return [value]
     assert isinstance(value, tuple), f"{type(value)} is neither a tensor nor a tuple"
-    return [t for part in value for t in tensors(part)]
+    return list(chain.from_iterable(map(tensors, value)))
 
 
 @pytest.fixture
@@ -215,10 +216,12 @@ def as_on_a_gpu(monkeypatch):
 @pytest.mark.parametrize("learn", [False, True])
 @pytest.mark.parametrize("full", [False, True])
 def test_a_step_reads_no_value(run, full, learn, no_values, as_on_a_gpu):
-    optimiser = (SIGN if full else ADAM) if learn else None
-    state = run.state._replace(
-        optimiser=optimiser.init(run.state.theta) if learn else ()
-    )
+    optimiser = None
+    memory = ()
+    if learn:
+        optimiser = SIGN if full else ADAM
+        memory = optimiser.init(run.state.theta)
+    state = run.state._replace(optimiser=memory)
     batch = run.rows.whole() if full else a_batch_unseen(run)
     for _ in range(2):
         state, info = run.engine.step(state, batch, Local(), optimiser, full)

@@ -1,11 +1,13 @@
 """Every line of docs/results/coverage.md runs, and its error is what the page says."""
 
+from itertools import chain
+
 import pytest
 
 from support import load_script, slow, without_warnings
 
 PAGE = load_script("tools/coverage_page.py")
-ROWS = [row for rows in PAGE.list_rows().values() for row in rows]
+ROWS = list(chain.from_iterable(PAGE.list_rows().values()))
 BY_NAME = {f"{row.source} {row.what} {row.line}": row for row in ROWS}
 
 

@@ -2,6 +2,8 @@
 ends at EP proper.
 """
 
+from itertools import chain
+
 import numpy as np
 import pytest
 import torch
@@ -83,11 +85,8 @@ def test_every_batch_is_that_of_explicit_matrices_in_the_same_order(C, method, d
         if method == "ep"
         else [t.numpy() for t in state.sums]
     )
-    for batch in [
-        b
-        for seed in range(3)
-        for b in run.rows.batches(7, torch.Generator().manual_seed(seed))
-    ]:
+    generators = (torch.Generator().manual_seed(seed) for seed in range(3))
+    for batch in chain.from_iterable(run.rows.batches(7, g) for g in generators):
         state, info = run.step(state, batch)
         part = np.isin(factor.rows, batch.index.numpy())
         found = sweep(model, factor, [part], damping, *found)

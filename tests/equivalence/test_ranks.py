@@ -58,11 +58,9 @@ def draw_labels(f, likelihood, rng):
 def simulate(method, latents, simulations, likelihood="normal", seed=0):
     """Draw, fit, compare, `simulations` times."""
     rng, z = np.random.default_rng(seed), []
-    options = (
-        {}
-        if method.name == "laplace"
-        else {"noise": NOISE if likelihood == "normal" else 0.0}
-    )
+    options = {}
+    if method.name != "laplace":
+        options["noise"] = NOISE if likelihood == "normal" else 0.0
     while len(z) < simulations:
         X = rng.normal(size=(N, 2))
         K = rbf(X, X, 1.0, VARIANCE) + 1e-9 * np.eye(N)

@@ -15,7 +15,7 @@ from cavity.fitting import adapter
 from cavity.fitting.options import nest
 from cavity.fitting.options.configuration import read_regressor
 from cavity.fitting.options.plan import TableSize
-from cavity.fitting.options.policy import plan_training
+from cavity.fitting.options.policy.training import plan_training
 from cavity.kernels import RBF, Matern32
 from cavity.tables.labelled import read_targets
 from cavity.tables.table import GivenRows

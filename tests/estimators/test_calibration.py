@@ -1,6 +1,6 @@
 """Temperature, pool and `effort`: what they promise."""
 
-import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,19 +11,30 @@ from sklearn.metrics import log_loss
 
 import cavity
 from cavity import GPClassifier
-from cavity.engine.training import loop
 from cavity.errors import BadOption, NotPositiveDefinite
-from cavity.fitting import folds, judges
+from cavity.fitting import folds, judges, planning
 from cavity.fitting import left_out as leave_one_out
 from cavity.fitting.left_out import choose_sample
-from cavity.fitting.options import nest, policy
+from cavity.fitting.options import nest
 from cavity.fitting.options.plan import TableSize
+from cavity.fitting.options.policy.judging import plan_judging
+from cavity.fitting.options.policy.training import LBFGS_EPOCHS, plan_training
+from cavity.fitting.options.policy.work import (
+    LEAST_M,
+    LEAST_POINTS,
+    STEP_COST,
+    count_budget,
+    count_points,
+    count_seen,
+)
 from cavity.pool import boosting, members
+from cavity.pool.member_rows import MemberTask
 from cavity.pool.pool import Pool
+from cavity.pool.sklearn_trees import TreeColumns
 from cavity.pool.weights import fit_temperature
 from cavity.prediction.predict import predict_log_proba
 from cavity.tables.table import Table
-from support import latent_columns, without_warnings
+from support import SlowRows, latent_columns, toy, without_warnings
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +74,11 @@ def judged(monkeypatch):
     return found
 
 
-def hold_out(monkeypatch, parts=5):
-    """Make tables of this file large ones, which hold out a part of their rows."""
-    monkeypatch.setattr(policy, "FOLD_ROWS", dict.fromkeys(policy.TREES, 50))
-    monkeypatch.setattr(policy, "LEAST_PARTS", parts)
+@pytest.fixture
+def without_folds(monkeypatch):
+    """Hold out a part of the rows, as if there were no time for folds."""
+    in_short = partial(plan_judging, short=True)
+    monkeypatch.setattr(planning, "plan_judging", in_short)
 
 
 def test_a_temperature_is_part_of_auto_and_of_nothing_else(table, easy, calibrated):
@@ -116,10 +128,10 @@ def test_a_fold_that_cannot_be_fitted_is_left_out(table, monkeypatch, failing, h
     assert np.isfinite(fitted.predict_log_proba(new)).all()
 
 
-def test_held_out_rows_are_added_at_the_learnt_hyper_parameters(monkeypatch, easy):
+@pytest.mark.usefixtures("without_folds")
+def test_held_out_rows_are_added_at_the_learnt_hyper_parameters(easy):
     """The posterior is that of all rows, as with hyper-parameters that are given."""
     X, y = easy
-    hold_out(monkeypatch)
     fitted = model(max_epochs=8).fit(X, y)
     assert (
         fitted.calibration_ == "48 rows held out"
@@ -191,9 +203,8 @@ def test_held_out_rows_choose_the_rounds_of_boosting():
             members.MemberRows(X[part], y[part], None, 2)
             for part in (slice(800), slice(800, None))
         )
-        _, again = members.Boosting(0.1, 0).fit(
-            rows, members.TreeColumns.first(8), held, lambda: math.inf
-        )
+        task = MemberTask(rows, TreeColumns.first(8), held)
+        _, again = members.Boosting(0.1, 0).fit(task)
         rounds.append(again.rounds)
     assert rounds[0] > 50 > 20 > rounds[1]
 
@@ -230,9 +241,8 @@ def test_boosting_does_not_diverge_where_rules_decide_and_a_class_is_rare():
     y = np.where((y < 3) & (X[:, 1] > 0) & (X[:, 2] > 0.5), (y + 1) % 3, y)
     y[X[:, 0] >= np.sort(X[:2000, 0])[-5]] = 5
     rows = members.MemberRows(X[:2000], y[:2000], None, 6)
-    boosting, _ = members.Boosting(0.1, 0, rounds=50).fit(
-        rows, members.TreeColumns.first(4), None, lambda: math.inf
-    )
+    task = MemberTask(rows, TreeColumns.first(4))
+    boosting, _ = members.Boosting(0.1, 0, rounds=50).fit(task)
     assert log_loss(y[2000:], np.exp(boosting.log_proba(X[2000:]))) < 0.1
 
 
@@ -332,26 +342,22 @@ def test_the_work_of_a_fit_stays_within_the_budget_at_every_size(effort):
     for classes, columns in ((1, 5), (3, 300), (12, 20), (300, 4)):
         for rows in (200, 3000, 50_000, 10**6):
             size = TableSize(rows, columns, max(classes, 2), classes, rows)
-            M, seen = policy.count_points(config, size), policy.count_seen(config, size)
-            plan = policy.plan_training(config, size._replace(rows=seen), M)
+            M, seen = count_points(config, size), count_seen(config, size)
+            plan = plan_training(config, size._replace(rows=seen), M)
             wide, batches = (
-                max(M, policy.LEAST_M),
+                max(M, LEAST_M),
                 1 if plan.batch_size is None else seen / plan.batch_size,
             )
             passes = (
-                policy.LBFGS_EPOCHS[effort]
-                if plan.optimizer == "lbfgs"
-                else plan.max_epochs
+                LBFGS_EPOCHS[effort] if plan.optimizer == "lbfgs" else plan.max_epochs
             )
             visits = (
                 passes * seen
                 if plan.batch_size is None
                 else passes * batches * plan.batch_size
             )
-            work = classes * wide * (policy.STEP_COST * wide + columns) * visits
-            assert M >= policy.LEAST_POINTS and work <= 3.5 * policy.count_budget(
-                config, classes
-            )
+            work = classes * wide * (STEP_COST * wide + columns) * visits
+            assert M >= LEAST_POINTS and work <= 3.5 * count_budget(config, classes)
             assert plan.optimizer in ("lbfgs", "adam")
 
 
@@ -362,20 +368,19 @@ def test_partial_fit_keeps_the_temperature(easy):
     assert before != 1 and fitted.partial_fit(X[:20], y[:20]).temperature_ == before
 
 
-def test_no_pass_over_a_large_table_follows_when_time_is_up(crowd, monkeypatch):
-    X, y = crowd
-    monkeypatch.setattr(leave_one_out, "LEAST_ROWS", 50)
-    monkeypatch.setattr(loop, "OVERTIME", (0.0, 0.0))  # any pass takes long
+def test_no_pass_over_a_large_table_follows_when_time_is_up():
+    X, y = toy(leave_one_out.LEAST_ROWS + 200, 3)
     late = model(
         method="ep",
         calibration="temperature",
         effort="fast",
         batch_size=100,
         max_seconds=1e-3,
+        callbacks=[SlowRows()],
     )
     late.fit(X, y)
     assert (
-        late.calibration_ == "leave-one-out of 50 rows"
+        late.calibration_ == f"leave-one-out of {leave_one_out.LEAST_ROWS} rows"
         and late.history_[-1]["settling_sweeps"] == 0
     )
     with pytest.raises(AttributeError, match="time was up"):

@@ -3,6 +3,7 @@ judged by rows that it did not see.
 """
 
 import warnings
+from itertools import product
 
 import numpy as np
 import pytest
@@ -100,7 +101,8 @@ def test_neither_whole_numbers_nor_heavy_tails_nor_tight_classes_are_near_copies
     rng = np.random.default_rng(seed)
     cells, centres = rng.integers(0, 2, size=(rows, 3)), rng.normal(size=(20, 3))
     turn, label = 6 * rng.uniform(size=rows), rng.integers(20, size=rows)
-    tables = [rng.integers(0, n, size=(rows, d)) for n in (2, 10, 1000) for d in (1, 3)]
+    sizes = product((2, 10, 1000), (1, 3))
+    tables = [rng.integers(0, n, size=(rows, d)) for n, d in sizes]
     tables += [
         np.c_[rng.lognormal(sigma=2, size=rows), cells],
         rng.standard_cauchy(size=(rows, 2)),

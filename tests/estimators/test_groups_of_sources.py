@@ -15,7 +15,7 @@ from cavity import GPClassifier, load
 from cavity.cli import fitting
 from cavity.errors import BadInput
 from cavity.fitting.cases import choose_apart
-from cavity.fitting.options import nest, policy
+from cavity.fitting.options import nest
 from cavity.tables.array_sources import Arrays
 from cavity.tables.files.arrow_source import Arrow
 from cavity.tables.pieces import JUDGES, TRAINS
@@ -121,18 +121,16 @@ def test_rows_that_are_set_apart_train_nothing(tmp_path):
         assert first.estimate_.log_loss != other.estimate_.log_loss
 
 
-def choose(clf, source):
-    return choose_apart(clf._make_request(GivenRows(None)), source)
+def choose(clf, source, **options):
+    return choose_apart(clf._make_request(GivenRows(None)), source, **options)
 
 
-def test_of_many_rows_some_judge_and_every_class_has_a_group_to_train_on(monkeypatch):
-    monkeypatch.setattr(policy, "HELD_MOST", 50)
+def test_of_many_rows_some_judge_and_every_class_has_a_group_to_train_on():
     rng = np.random.default_rng(0)
     groups = rng.integers(30, size=3000)
     y = np.where(groups == 7, "rare", np.array(["a", "b"])[groups % 2])
-    found = choose(
-        GPClassifier(random_state=0), Arrays(np.zeros((3000, 1)), y, group=groups)
-    )
+    source = Arrays(np.zeros((3000, 1)), y, group=groups)
+    found = choose(GPClassifier(random_state=0), source, most=50)
     apart, judges = set(groups[found.role != TRAINS]), found.role == JUDGES
     assert 5 <= len(apart) <= 6 and 7 not in apart and found.n_groups == 30
     assert (

@@ -8,7 +8,7 @@ import pytest
 
 from cavity import GPClassifier
 from cavity.engine.inference import Engine
-from cavity.fitting.options import policy
+from cavity.fitting.options.policy.training import LBFGS_EPOCHS
 
 
 @pytest.mark.slow
@@ -26,7 +26,7 @@ def test_three_hundred_classes_with_two_rows_take_few_sweeps(monkeypatch):
     fitted = GPClassifier(effort="fast", random_state=0).fit(X, y)
     learnt = sum(optimiser is not None for optimiser in sweeps)
     assert fitted.history_[-1]["settling_sweeps"] <= 10
-    assert learnt <= 2 * policy.LBFGS_EPOCHS["fast"] and len(sweeps) <= 90
+    assert learnt <= 2 * LBFGS_EPOCHS["fast"] and len(sweeps) <= 90
 
 
 PEAK = """

@@ -15,7 +15,7 @@ from cavity.fitting.options.library import method_names
 from cavity.kernels import RBF
 from cavity.likelihoods import RobustMax
 from cavity.methods import EP
-from support import classifier, slow
+from support import change_training, classifier, slow
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*were repaired:RuntimeWarning")
 
@@ -283,10 +283,7 @@ def test_batching_rows_at_predict_changes_nothing(name, C):
 @widen(FIXED)
 def test_projecting_rows_in_pieces_changes_nothing(name, monkeypatch):
     X, y, new = table(3)
-    monkeypatch.setattr("cavity.fitting.options.policy.LEAST_M", 4)
-    monkeypatch.setattr(
-        "cavity.fitting.options.policy.BATCH_BYTES", 10 * 3 * 4 * 8
-    )  # pieces of 10 rows
+    change_training(monkeypatch, chunk=10)
     assert_same(model(name).fit(X, y), fitted(name, 3), new, 1e-8)
 
 

@@ -10,8 +10,10 @@ import pytest
 import cavity
 from cavity import GPClassifier, Training, kernels
 from cavity.common.progress import forward_stages
-from cavity.fitting.options import policy
 from cavity.fitting.options.plan import FitPlan, TableSize
+from cavity.fitting.options.policy.judging import Cases, plan_judging, plan_members
+from cavity.fitting.options.policy.training import plan_training
+from cavity.fitting.options.policy.work import count_points, count_seen
 from cavity.fitting.options.time_estimate import estimate_seconds, measure_slowness
 from support import toy
 
@@ -136,16 +138,16 @@ def test_the_estimate_grows_with_the_work(fitted):
 def plan_of(effort, size):
     """The plan of a fit to a table of this size in memory."""
     config = GPClassifier(effort=effort, device="cpu")._config()
-    cases = policy.Cases(size, in_memory=True, eval_set=False)
-    judging = policy.plan_judging(config, cases)
+    cases = Cases(size, in_memory=True, eval_set=False)
+    judging = plan_judging(config, cases)
     rest = size._replace(
         rows=size.rows - (size.rows // judging.parts if judging.how == "part" else 0)
     )
-    seen = rest._replace(rows=policy.count_seen(config, rest))
+    seen = rest._replace(rows=count_seen(config, rest))
     return FitPlan(
-        training=policy.plan_training(config, seen, policy.count_points(config, rest)),
+        training=plan_training(config, seen, count_points(config, rest)),
         judging=judging,
-        members=policy.plan_members(config, cases),
+        members=plan_members(config, cases),
     )
 
 

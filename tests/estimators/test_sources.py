@@ -10,10 +10,9 @@ import torch
 
 from cavity import BadInput, BadOption
 from cavity.fitting import adapter
-from cavity.fitting.options.policy import LEAST_M
 from cavity.tables.array_sources import Arrays
 from cavity.tables.files.arrow_source import Arrow
-from support import classifier, slow, without_warnings
+from support import change_training, classifier, slow, without_warnings
 
 
 def draw(N, seed=0):
@@ -118,10 +117,7 @@ def test_full_batches_are_read_in_pieces(kind, tmp_path, monkeypatch):
     X, y = draw(150)
     options = {"method": kind, "batch_size": None, "max_epochs": 2, "tol": 1.0}
     memory = fit(X, y, **options)
-    monkeypatch.setattr("cavity.fitting.options.policy.LEAST_M", 10)
-    monkeypatch.setattr(
-        "cavity.fitting.options.policy.BATCH_BYTES", 3 * 10 * 8 * 64
-    )  # pieces of 64 rows
+    change_training(monkeypatch, chunk=64)
     model = fit(Arrow(as_table(X, y), "label"), **options)
     np.testing.assert_allclose(
         model.predict_proba(X), memory.predict_proba(X), rtol=0, atol=1e-8
@@ -182,9 +178,7 @@ class Counting(Arrays):
 
 
 def test_no_more_rows_are_read_at_a_time_than_a_piece(monkeypatch):
-    monkeypatch.setattr(
-        "cavity.fitting.options.policy.BATCH_BYTES", 3 * LEAST_M * 8 * 128
-    )
+    change_training(monkeypatch, chunk=128)
     monkeypatch.setattr("cavity.tables.survey.Arrays", Counting)
     monkeypatch.setattr("cavity.tables.pieces.PIECE_ROWS", 128)
     X, y = draw(2000)

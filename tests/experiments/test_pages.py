@@ -2,6 +2,7 @@
 
 import math
 import shutil
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -55,13 +56,8 @@ def test_every_mark_in_a_document_names_a_table() -> None:
 def test_every_published_cell_is_there() -> None:
     for score in ("nll", "error"):
         table = published(score)
-        missing = [
-            (s, d, m)
-            for s in SHARES
-            for d in UCI
-            for m in TABLE_METHODS
-            if (s, d, m) not in table
-        ]
+        cells = product(SHARES, UCI, TABLE_METHODS)
+        missing = [cell for cell in cells if cell not in table]
         assert missing in (
             [],
             [("20%", "wine", "vi")],

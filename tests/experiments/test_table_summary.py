@@ -160,11 +160,9 @@ def test_ratios_are_geometric_means_over_tables_after_means_over_seeds() -> None
 
 
 def test_ranks_share_ties_and_need_every_table() -> None:
-    results = [
-        result(m, nll, t)
-        for t, values in (("a", (1, 2, 2)), ("b", (3, 1, 2)))
-        for m, nll in zip("pqr", values, strict=True)
-    ]
+    results = []
+    for t, values in (("a", (1, 2, 2)), ("b", (3, 1, 2))):
+        results += [result(m, nll, t) for m, nll in zip("pqr", values, strict=True)]
     ranks = table_summary.find_ranks(
         [*results, result("p", 0.1, "only p")], list("pqr")
     )
@@ -218,11 +216,11 @@ def points() -> list[Result]:
         ("b", 300): (4.0, 1.0),
         ("a", 3000): (30.0, 2.0),
     }
-    return [
-        result(method, nll, table, rows=rows, fit=fit)
-        for (table, rows), times in seconds.items()
-        for method, nll, fit in zip(("default", "hgb"), (0.3, 0.4), times, strict=True)
-    ]
+    found = []
+    for (table, rows), (default, hgb) in seconds.items():
+        found.append(result("default", 0.3, table, rows=rows, fit=default))
+        found.append(result("hgb", 0.4, table, rows=rows, fit=hgb))
+    return found
 
 
 def test_a_page_without_results_says_how_to_make_them_and_with_results_shows_all(

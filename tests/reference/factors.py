@@ -8,6 +8,7 @@ Robust       (1−ε) P(f_y largest) + ε/C, one side per latent; one latent: (1
 
 import math
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from scipy.special import log_ndtr
@@ -31,7 +32,8 @@ def pair_sides(y, C):
                 f"with one latent, labels are -1 and +1, got {np.unique(y)}"
             )
         return np.arange(len(y)), np.zeros((len(y), 1), dtype=int), y[:, None]
-    pairs = [(n, y[n], k) for n in range(len(y)) for k in range(C) if k != y[n]]
+    grid = product(range(len(y)), range(C))
+    pairs = [(n, y[n], k) for n, k in grid if k != y[n]]
     pairs = np.array(pairs, dtype=int).reshape(-1, 3)
     return pairs[:, 0], pairs[:, 1:], np.tile([1.0, -1.0], (len(pairs), 1))
 

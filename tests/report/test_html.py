@@ -8,7 +8,7 @@ import warnings
 from collections import Counter
 from html import unescape
 from html.parser import HTMLParser
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -69,7 +69,8 @@ class Page(HTMLParser):
         return [attrs for name, attrs in self.tags if name == tag]
 
     def text(self, *tags: str) -> str:
-        return " ".join(part for tag in tags for part in self.words.get(tag, []))
+        parts = (self.words.get(tag, []) for tag in tags)
+        return " ".join(chain.from_iterable(parts))
 
 
 def table(D: int = 3) -> tuple[pd.DataFrame, np.ndarray]:

@@ -17,16 +17,26 @@ from cavity.engine.training import loop
 from cavity.estimators import judgements
 from cavity.explain import sampling
 from cavity.fitting import verdict
-from cavity.fitting.options import method, policy, regression_methods
+from cavity.fitting.options import method, regression_methods
+from cavity.fitting.options.policy.judging import (
+    FOLD_ROWS,
+    FOLDS,
+    HELD_MOST,
+    REFIT_ROWS,
+)
+from cavity.fitting.options.policy.training import BATCH_BYTES, MOST_SITES
+from cavity.fitting.options.policy.work import POINTS_PER_ROOT, SMALL_WORK, USUAL_POINTS
 from cavity.prediction import novelty
 from cavity.report.scores import FEW_ROWS
 from cavity.tables import arrow_tables
-from cavity.tables.columns import inspection, outliers, text_columns
+from cavity.tables.columns import column_summary, inspection, outliers, text_columns
 from cavity.tables.files import text_files
 
 ROOT = Path(__file__).parents[2]
 MIB = 1 << 20
-folds, limits, (least, most) = policy.FOLD_ROWS, Limits(), policy.FOLDS
+folds = FOLD_ROWS
+limits = Limits()
+least, most = FOLDS
 
 QUOTED = {
     "SECURITY.md": [
@@ -46,12 +56,12 @@ QUOTED = {
     ],
     "docs/default.md": [
         f"boosting above {folds['balanced']:,} rows",
-        f"at most {policy.POINTS_PER_ROOT:g} √N, or {policy.USUAL_POINTS})",
+        f"at most {POINTS_PER_ROOT:g} √N, or {USUAL_POINTS})",
         f'folds up to {folds["balanced"]:,} rows (`"fast"`: {folds["fast"]}), '
         f"otherwise a fifth of the rows, "
-        f"at most {policy.HELD_MOST:,}.",
+        f"at most {HELD_MOST:,}.",
         f"below a weight of {verdict.LEAST_WEIGHT}",
-        f"to all rows (up to {policy.REFIT_ROWS:,})",
+        f"to all rows (up to {REFIT_ROWS:,})",
         f'| up to {folds["balanced"]:,} rows (`"fast"`: {folds["fast"]}) | {least} '
         f"folds that learn again "
         f"({most} up to {folds['fast'] // most} rows) |",
@@ -79,12 +89,12 @@ QUOTED = {
         f"starts at {method.LEARNT_EPSILON:g} ",
         f"from {method.DEFAULT_EPSILON:g} the kernels",
     ],
-    "docs/api.md": [f"sites take more than {2 * 8 * policy.MOST_SITES >> 30} GB"],
+    "docs/api.md": [f"sites take more than {2 * 8 * MOST_SITES >> 30} GB"],
     "docs/scale.md": [
         f"above {arrow_tables.DENSE_BYTES // MIB} MiB as a dense table",
-        f"at least ten, with at most {policy.HELD_MOST:,} of their rows",
-        f"exceeds {policy.BATCH_BYTES // MIB} MB",
-        f"up to {policy.SMALL_WORK / 1e7:g}·10⁷",
+        f"at least ten, with at most {HELD_MOST:,} of their rows",
+        f"exceeds {BATCH_BYTES // MIB} MB",
+        f"up to {SMALL_WORK / 1e7:g}·10⁷",
         f"2 to {loop.FINAL_SWEEPS + 1} times to settle",
     ],
     "docs/faq.md": [f"with standard deviation {assembly.PRIOR_SD:g} around"],
@@ -92,7 +102,7 @@ QUOTED = {
         f"more than {outliers.FAR:,.0f} times as far",
         f"at most {arrow_tables.DENSE_BYTES // MIB} MiB as a dense table",
         f"more than {arrow_tables.MAX_COLUMNS:,} columns",
-        f"more than {inspection.FEW_LEVELS} texts becomes {text_columns.WIDTHS[0]} to "
+        f"more than {column_summary.FEW_LEVELS} texts becomes {text_columns.WIDTHS[0]} to "
         f"{text_columns.WIDTHS[1]} ",
     ],
     "docs/uncertainty.md": [

@@ -1,5 +1,7 @@
 """The plots draw what they say on the axis they are given, and return it."""
 
+from itertools import chain
+
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -74,12 +76,8 @@ def test_decision_regions_are_white_where_nothing_was_seen(ax) -> None:
     lines = [
         drawn for drawn in ax.collections if type(drawn).__name__ != "PathCollection"
     ]
-    assert (
-        max(
-            np.abs(path.vertices).max() for drawn in lines for path in drawn.get_paths()
-        )
-        < 6
-    )
+    paths = chain.from_iterable(drawn.get_paths() for drawn in lines)
+    assert max(np.abs(path.vertices).max() for path in paths) < 6
 
 
 def test_decision_regions_of_any_classifier_and_of_two_classes(ax) -> None:

@@ -53,9 +53,9 @@ def test_ties_count_half_and_one_sided_classes_have_no_auc():
 @pytest.mark.parametrize(
     "most", [10**6, 100 * C]
 )  # all rows, or fewer rows and a smaller interval
-def test_an_interval_is_as_wide_as_the_standard_error_says(most, monkeypatch):
-    monkeypatch.setattr(scores, "MOST_RESAMPLED", most)
-    found = scores.bootstrap(scores.score_classes, (np.log(P), Y, np.ones(N)), C)
+def test_an_interval_is_as_wide_as_the_standard_error_says(most):
+    rows = (np.log(P), Y, np.ones(N))
+    found = scores.bootstrap(scores.score_classes, rows, C, most=most)
     losses = -np.log(P[np.arange(N), Y])
     low, high = found["nll"]
     assert low < losses.mean() < high

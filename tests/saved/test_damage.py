@@ -73,13 +73,11 @@ class Sample:
 
 def places(value, path=()):
     yield path
-    items = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
+    items = ()
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
     for key, inner in items:
         yield from places(inner, (*path, key))
 

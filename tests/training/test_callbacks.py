@@ -63,11 +63,12 @@ def test_a_callback_changes_nothing():
 @pytest.fixture
 def passes(monkeypatch):
     """Whether each step of the engine was a sweep over all rows."""
-    seen, step = [], Engine.step
+    seen = []
+    step = Engine.step
 
-    def counted(*args, **known):
-        seen.append(args[5])
-        return step(*args, **known)
+    def counted(self, state, batch, reduce, optimiser, full, **known):
+        seen.append(full)
+        return step(self, state, batch, reduce, optimiser, full, **known)
 
     monkeypatch.setattr(Engine, "step", counted)
     return seen

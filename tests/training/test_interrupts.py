@@ -12,6 +12,7 @@ from cavity.engine.inference import Engine
 from cavity.engine.training import lbfgs
 from cavity.engine.training.guard import Guard
 from cavity.fitting import folds
+from cavity.fitting.left_out import LEAST_ROWS
 from cavity.fitting.options import nest
 from cavity.pool import members
 from support import toy
@@ -36,7 +37,7 @@ def interrupt(*args, **kwargs):
     raise KeyboardInterrupt
 
 
-def fit_interrupted(model, y=Y):
+def fit_interrupted(model, y=Y, X=X):
     with (
         pytest.warns(UserWarning, match="interrupted"),
         pytest.raises(KeyboardInterrupt),
@@ -129,10 +130,13 @@ def test_after_an_interrupt_no_long_pass_over_the_rows_is_made(epochs, monkeypat
                 monkeypatch.setattr(Engine, "step", pytest.fail)
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr("cavity.fitting.left_out.LEAST_ROWS", 20)
+    rows, labels = toy(LEAST_ROWS + 200, 3)
     clf = fit_interrupted(
-        GPClassifier(**nest(**SMALL, batch_size=20, callbacks=[Slow()]))
+        GPClassifier(**nest(**SMALL, batch_size=400, callbacks=[Slow()])), labels, rows
     )
-    assert clf.calibration_ == "leave-one-out of 20 rows" and clf.n_epochs_ == epochs
+    assert (
+        clf.calibration_ == f"leave-one-out of {LEAST_ROWS} rows"
+        and clf.n_epochs_ == epochs
+    )
     last = clf.history_[-1]["log_evidence"] if epochs else np.nan
     np.testing.assert_equal(clf.log_marginal_likelihood_, last)

@@ -9,9 +9,10 @@ from cavity.callbacks import Callback
 from cavity.engine.inference import Engine, Optimiser
 from cavity.engine.training import lbfgs, objective
 from cavity.engine.training.objective import evaluate
-from cavity.fitting.options import nest, papers, policy
+from cavity.fitting.options import nest, papers
 from cavity.fitting.options.configuration import read_classifier
 from cavity.fitting.options.plan import TableSize
+from cavity.fitting.options.policy.training import plan_training
 from support import slow, toy
 
 
@@ -98,14 +99,14 @@ def test_tied_sites_are_trained_by_the_papers_rule():
     """Their gradient holds the sums fixed, and L-BFGS stands still far from the top."""
     config = read_classifier(GPClassifier("sep").get_params(deep=False))
     size = TableSize(rows=40, columns=2, classes=3, latent=3, total=40.0)
-    assert policy.plan_training(config, size, 8).optimizer == "sign"
+    assert plan_training(config, size, 8).optimizer == "sign"
 
 
 def test_more_epochs_than_in_the_papers_are_epochs_of_lbfgs():
     """A warning says: raise max_epochs=."""
     size = TableSize(rows=40, columns=2, classes=3, latent=3, total=40.0)
     config = read_classifier(GPClassifier("ep", max_epochs=3000).get_params(deep=False))
-    plan = policy.plan_training(config, size, 8)
+    plan = plan_training(config, size, 8)
     assert (plan.optimizer, plan.max_epochs) == ("lbfgs", 3000)
 
 
@@ -119,7 +120,7 @@ def test_an_option_of_the_papers_schedule_keeps_that_schedule(given):
     """
     size = TableSize(rows=40, columns=2, classes=3, latent=3, total=40.0)
     config = read_classifier(GPClassifier("ep", **nest(**given)).get_params(deep=False))
-    plan = policy.plan_training(config, size, 8)
+    plan = plan_training(config, size, 8)
     assert (plan.optimizer, plan.schedule, plan.loose) == (
         "sign",
         "inner-approx",

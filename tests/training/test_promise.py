@@ -5,6 +5,7 @@ a regressor does not warn without cause.
 """
 
 import warnings
+from itertools import product
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from cavity import GPClassifier, GPRegressor
 from cavity.engine.training.convergence import PROMISED_TOL
 from cavity.fitting.options import papers
-from support import toy
+from support import change_training, toy
 
 METHODS = ("ep", "pep", "rep", "gfitc", "vi", "laplace")
 IRIS = load_iris(return_X_y=True)
@@ -28,11 +29,8 @@ TABLES = {
 }
 QUICK = {("ep", "two classes"), ("gfitc", "two classes")}
 CASES = [
-    pytest.param(
-        method, table, marks=() if (method, table) in QUICK else pytest.mark.slow
-    )
-    for method in METHODS
-    for table in TABLES
+    pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
+    for case in product(METHODS, TABLES)
 ]
 
 
@@ -54,8 +52,7 @@ def test_ten_times_as_many_steps_gain_nothing_that_counts(monkeypatch, method, t
         assert (method, table) not in QUICK
         assert usual.n_epochs_ == papers.LBFGS_EPOCHS
         return
-    monkeypatch.setattr(papers, "TOL", 0.0)
-    monkeypatch.setattr(papers, "LBFGS_EPOCHS", 10 * usual.n_epochs_)
+    change_training(monkeypatch, tol=0.0, max_epochs=10 * usual.n_epochs_)
     longer, _ = fit(GPClassifier(method, **make), X, y)
     gain = longer.history_[-1]["objective"] - usual.history_[-1]["objective"]
     assert longer.n_epochs_ >= usual.n_epochs_
@@ -63,7 +60,7 @@ def test_ten_times_as_many_steps_gain_nothing_that_counts(monkeypatch, method, t
 
 
 def test_a_named_method_says_in_one_line_that_it_did_not_end(monkeypatch):
-    monkeypatch.setattr(papers, "LBFGS_EPOCHS", 3)
+    change_training(monkeypatch, max_epochs=3)
     model = GPClassifier("ep", n_inducing=5, random_state=0, device="cpu")
     with pytest.warns(ConvergenceWarning, match="raise max_epochs=") as found:
         model.fit(*TABLES["two classes"])

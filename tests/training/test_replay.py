@@ -2,6 +2,8 @@
 a CPU they are called, not recorded.)
 """
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,8 @@ import torch
 from cavity.callbacks import Callback
 from cavity.engine import runs as module
 from cavity.engine.inference import Engine
+from cavity.engine.training import loop
+from cavity.engine.training.replay import Replay
 from support import classifier, toy
 
 OPTIONS = dict(
@@ -73,7 +77,7 @@ def test_recorded_steps_are_the_steps(monkeypatch, options):
 @pytest.mark.parametrize("method", ["ep", "sep"])
 @pytest.mark.parametrize("lag", [1, 2, 5, 32])
 def test_failures_are_mended_as_they_would_have_been(monkeypatch, method, lag):
-    monkeypatch.setattr("cavity.engine.training.replay.LAG", lag)
+    monkeypatch.setattr(loop, "Replay", partial(Replay, lag=lag))
     results = fits(monkeypatch, dict(method=method), brittle=True)
     same(results)
     assert sum(row["repairs"] for row in results[1][0].history_) >= 3
@@ -82,7 +86,7 @@ def test_failures_are_mended_as_they_would_have_been(monkeypatch, method, lag):
 def test_a_resumed_run_goes_on_in_recorded_steps(monkeypatch, tmp_path):
     X, y = toy(101, 3, seed=1)
     monkeypatch.setattr(module, "records_steps", lambda *_: True)
-    monkeypatch.setattr("cavity.engine.training.replay.LAG", 3)
+    monkeypatch.setattr(loop, "Replay", partial(Replay, lag=3))
     whole = classifier("ep", **OPTIONS).fit(X, y)
 
     class Stop(Callback):

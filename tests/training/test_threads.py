@@ -40,20 +40,21 @@ def three_threads():
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize(("limit", "expected"), [(threads.ONE_THREAD_WORK, 1), (0, 3)])
+@pytest.mark.parametrize(("rows", "M", "expected"), [(30, 5, 1), (1250, 300, 3)])
 def test_a_small_fit_takes_one_thread_and_a_large_one_the_users(
-    three_threads, monkeypatch, limit, expected
+    three_threads, rows, M, expected
 ):
-    monkeypatch.setattr(threads, "ONE_THREAD_WORK", limit)
+    assert (rows * M**2 > threads.ONE_THREAD_WORK) == (expected == 3)
     count = Count()
     GPClassifier(
         "ep",
-        n_inducing=5,
-        max_epochs=2,
+        n_inducing=M,
+        batch_size=None,
+        max_epochs=1,
         training=Training(tol=1.0),
         device="cpu",
         callbacks=[count],
-    ).fit(*toy(30, 2))
+    ).fit(*toy(rows, 2))
     assert set(count.seen) == {expected}
     assert torch.get_num_threads() == 3
 

@@ -13,11 +13,11 @@ from sklearn.metrics import log_loss
 from cavity import GPClassifier
 from cavity.fitting.options import nest
 from cavity.pool.boosting import Boosting
-from cavity.pool.member_rows import MemberRows
+from cavity.pool.member_rows import MemberRows, MemberTask
 from cavity.pool.members import Forests
 from cavity.pool.sklearn_trees import choose_columns
 from cavity.tables.inducing_points import _draw
-from support import without_warnings
+from support import SlowRows, without_warnings
 
 
 def fit_within(seconds, n_classes, **options):
@@ -34,13 +34,13 @@ def fit_within(seconds, n_classes, **options):
 
 @pytest.mark.parametrize("method", ["auto", "ep", "sep"])
 def test_the_last_sweep_is_left_out_if_time_is_up_and_it_would_take_long(
-    method, monkeypatch
+    method,
 ):
     """B10: the sweep after the last epoch took as long as all rows take, whatever the
     limit.
     """
-    monkeypatch.setattr("cavity.engine.training.loop.OVERTIME", (0.0, 0.0))
-    clf, _ = fit_within(1e-3, 20, method=method, n_inducing=5, batch_size=10)
+    slow = {"batch_size": 10, "callbacks": [SlowRows()]}
+    clf, _ = fit_within(1e-3, 20, method=method, n_inducing=5, **slow)
     assert clf.n_epochs_ == 1 and clf.history_[-1]["settling_sweeps"] == 0
     assert (
         np.isfinite(clf.log_marginal_likelihood_)
@@ -181,11 +181,13 @@ def test_boosting_draws_rows_if_there_is_no_time_for_all():
     held = MemberRows(*smooth(500, 1), None, 3)
     columns = choose_columns(X, [])
     seconds = iter(np.linspace(1, 0, 4))
-    _, chosen = Boosting(0.1, 0).fit(rows, columns, held, lambda: next(seconds, -1.0))
+    task = MemberTask(rows, columns, held)
+    in_time = task._replace(left=lambda: next(seconds, -1.0))
+    _, chosen = Boosting(0.1, 0).fit(in_time)
     assert chosen.most_rows == 20_000
-    again, _ = chosen.fit(rows, columns, None, lambda: np.inf)
+    again, _ = chosen.fit(task._replace(held=None))
     assert again.log_proba(X[:3]).shape == (3, 3)
-    _, usual = Boosting(0.1, 0).fit(rows, columns, held, lambda: np.inf)
+    _, usual = Boosting(0.1, 0).fit(task)
     assert usual.most_rows is None
 
 
@@ -197,6 +199,6 @@ def test_a_forest_grows_the_trees_that_it_has_time_for():
     for limit in (10.0, 3.0, np.inf):
         seconds = itertools.count()
         left = lambda s=seconds, limit=limit: limit - next(s)
-        _, recipe = Forests(100, 0, 0).fit(rows, columns, None, left)
+        _, recipe = Forests(100, 0, 0).fit(MemberTask(rows, columns, None, left))
         trees[limit] = recipe.trees
     assert trees[3.0] < trees[10.0] < trees[np.inf] == 100

@@ -307,7 +307,7 @@ def drift(
 @_command(
     "Compare two models on rows with labels.",
     "compare old.cavity new.cavity test.csv",
-    "evaluating",
+    "comparing",
 )
 def compare(
     model: ModelFile,

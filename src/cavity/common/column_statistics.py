@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.slices import slices
 from cavity.common.types import Flags, Floats, Ints
 from cavity.errors import BadOption
 
@@ -138,8 +139,7 @@ def summarize(X: Floats, weight: Floats, rng: np.random.Generator) -> Columns:
     center = np.where(low == high, low, center)
     _, unit = _find_units(center, low, high)
     square = np.zeros(len(unit))
-    for first in range(0, len(X), PIECE):  # small enough for the cache
-        piece = slice(first, first + PIECE)
+    for piece in slices(len(X), PIECE):  # small enough for the cache
         square += weight[piece] @ ((X[piece] - center) / unit) ** 2
     deviation = unit * np.sqrt(square / weight.sum())
     return from_moments(low, high, center, deviation, X, weight, rng=rng)
@@ -283,8 +283,8 @@ def find_signs(X: Floats) -> Floats:
     low = X.min(0)
     high = X.max(0)
     with np.errstate(over="ignore", invalid="ignore"):
-        pieces = (X[i : i + PIECE] for i in range(0, len(X), PIECE))
-        mean = sum((piece - low).sum(0) for piece in pieces) / len(X)
+        pieces = slices(len(X), PIECE)
+        mean = sum((X[piece] - low).sum(0) for piece in pieces) / len(X)
         share = mean / np.where(low < high, high - low, np.nan)
 
     above = np.nan_to_num(share - 0.5).round(9) > 0
@@ -359,10 +359,10 @@ def _draw_factors(first: int, count: int) -> Words:
 
 def _sum_words(X: Floats, factors: Words, sign: Floats | float) -> Words:
     words = np.empty(len(X), np.uint64)
-    for i in range(0, len(X), PIECE):
+    for piece in slices(len(X), PIECE):
         # minus zero is zero
-        piece = np.ascontiguousarray(X[i : i + PIECE], dtype=np.float64) * sign + 0.0
-        words[i : i + PIECE] = fold_bits(piece.view(np.uint64)) @ factors
+        cells = np.ascontiguousarray(X[piece], dtype=np.float64) * sign + 0.0
+        words[piece] = fold_bits(cells.view(np.uint64)) @ factors
 
     return words
 

@@ -54,6 +54,7 @@ from typing import Any
 import numpy as np
 
 from cavity.common.onnx_graph import Value
+from cavity.common.slices import slices
 
 SUBSTITUTED = 16  # rows of a triangle that are substituted one by one
 CACHED = 1 << 12  # a long polynomial is evaluated at this many numbers at a time
@@ -203,8 +204,8 @@ def _in_cache(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
 
         flat = np.ascontiguousarray(x).reshape(-1)
         found = np.empty_like(flat)
-        for i in range(0, x.size, CACHED):
-            found[i : i + CACHED] = function(flat[i : i + CACHED])
+        for some in slices(x.size, CACHED):
+            found[some] = function(flat[some])
         return found.reshape(x.shape)
 
     return call

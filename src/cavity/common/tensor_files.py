@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +30,7 @@ _MOST_VALUES = 400_000
 _OTHER_BYTES = 4 << 20
 _OTHER_VALUES = 120_000
 _BYTES = {"BOOL": 1} | {
-    f"{kind}{8 * size}": size for kind in "FIU" for size in (1, 2, 4, 8)
+    f"{kind}{8 * size}": size for kind, size in product("FIU", (1, 2, 4, 8))
 }
 
 

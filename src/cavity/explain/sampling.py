@@ -26,9 +26,9 @@ from cavity.errors import BadInput, BadOption, missing_extra
 from cavity.explain import nuts
 from cavity.explain.samples import ClassifierSamples, HyperSamples, RegressorSamples
 from cavity.fitting import adapter
-from cavity.fitting.options import policy
 from cavity.fitting.options.configuration import ClassifierConfig, Config
 from cavity.fitting.options.plan import TableSize, TrainingPlan
+from cavity.fitting.options.policy.training import plan_training
 from cavity.fitting.options.value_checks import draw_seed, number, whole
 from cavity.prediction.model import FittedModel, as_array, snapshot
 from cavity.prediction.result import Result
@@ -127,7 +127,7 @@ def make_sampling_run(config: Config, model: FittedModel, table: Table) -> Run:
         raise BadOption(problem)
 
     config = _configure(config, model)
-    plan = policy.plan_training(config, TableSize.of(table, Z.shape[-1]), Z.shape[-2])
+    plan = plan_training(config, TableSize.of(table, Z.shape[-1]), Z.shape[-2])
     engine = _make_engine(config, model, table, plan, Z)
     if not engine.hyper_prior.is_proper:
         raise BadOption(

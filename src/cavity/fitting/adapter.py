@@ -27,10 +27,10 @@ from cavity.engine.likelihoods import Likelihood, Ordinal
 from cavity.engine.parameters import is_learnt
 from cavity.engine.training.loop import Run
 from cavity.errors import BadOption
-from cavity.fitting.options import policy
 from cavity.fitting.options.configuration import Config
 from cavity.fitting.options.method import Method
 from cavity.fitting.options.plan import RBF_LINEAR, TrainingPlan
+from cavity.fitting.options.policy.work import fixes_rare_levels
 from cavity.fitting.options.regression_methods import RegressionMethod
 from cavity.prediction.model import copy_engine
 from cavity.tables import inducing_points
@@ -81,7 +81,7 @@ def make_prior(
         kind=Spectrum if config.spectral else Prior,
         noise_setting=setting,
     )
-    if prior.learn_inducing and policy.fixes_rare_levels(config):
+    if prior.learn_inducing and fixes_rare_levels(config):
         _hold_rare_cells(prior, begin.candidates)
     return prior
 

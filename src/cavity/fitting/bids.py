@@ -8,7 +8,6 @@ fitted in full if its gain per second is at least the price of a second. [decisi
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -18,9 +17,9 @@ from cavity.fitting.cases import draw_cases
 from cavity.fitting.fit import Judge
 from cavity.fitting.folds import fit_fold
 from cavity.fitting.held_out import HeldOut, predict_rows
-from cavity.fitting.options import policy
 from cavity.fitting.options.configuration import ClassifierConfig
 from cavity.fitting.options.plan import TableSize
+from cavity.fitting.options.policy.bids import BID_RATE, asks_bids, pays
 from cavity.fitting.options.time_estimate import compare_sizes
 from cavity.fitting.request import Request
 from cavity.pool.members import fit_members, make_members
@@ -51,7 +50,7 @@ def choose_by_bids(
         return members
 
     size = TableSize.of(trains, rows.features.n)
-    if not policy.asks_bids(request.config, members, size, request.clock.limit):
+    if not asks_bids(request.config, members, size, request.clock.limit):
         return members
 
     bids = take_bids(request, rows, trains, held, members)
@@ -77,14 +76,14 @@ def take_bids(
         drawn = np.random.default_rng(request.seed).permutation(held.n_rows)
         held = held.select(np.sort(drawn[:HELD_ROWS]))
 
-    quick = replace(members, rate=policy.BID_RATE) if members.rate else members
+    quick = replace(members, rate=BID_RATE) if members.rate else members
     recipes = [
         recipe
         for recipe in make_members(config.ensemble, quick, request.seed)
         if recipe.name != LINEAR
     ]
     model = fit_fold(request.for_fold(None), rows, small, epochs=None)
-    fitted = fit_members(recipes, small, held, rows.blocks, lambda: math.inf)
+    fitted = fit_members(recipes, small, held, rows.blocks)
     known = predict_rows(model, fitted, held, how="", kind=HELD_OUT, seconds=0.0)
 
     bids = []
@@ -98,8 +97,8 @@ def take_bids(
             longer *= quick.rate / members.rate  # more rounds
         seconds = longer * fitted[j - 1].seconds * (2 if members.refits else 1)
         gain = LEFT_WITH_ALL * max(0.0, find_gain(known, j))
-        pays = policy.pays(config, gain, seconds)
-        bids.append(Bid(recipe.name, seconds, gain, pays))
+        accepted = pays(config, gain, seconds)
+        bids.append(Bid(recipe.name, seconds, gain, accepted))
     return tuple(bids)
 
 

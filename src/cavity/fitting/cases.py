@@ -11,10 +11,15 @@ import numpy as np
 from cavity.common.column_statistics import hash_column
 from cavity.common.types import Floats, Ints
 from cavity.errors import BadInput
-from cavity.fitting.options import policy
 from cavity.fitting.options.configuration import ClassifierConfig
 from cavity.fitting.options.plan import JudgingPlan, TableSize
-from cavity.fitting.options.policy import Cases
+from cavity.fitting.options.policy.judging import (
+    HELD_MOST,
+    Cases,
+    calibrates,
+    count_group_parts,
+)
+from cavity.fitting.options.policy.work import merges_equal_rows
 from cavity.fitting.request import Request
 from cavity.tables.labels import check_labels
 from cavity.tables.pieces import DROPPED, JUDGES, TRAINS, Apart
@@ -31,7 +36,7 @@ def find_cases(config: ClassifierConfig, table: Facts) -> Facts:
     Rows of a table of cells stay apart, and so do the rows of a named method. If every
     case then weighs a multiple of g, the table is g copies of a smaller one.
     """
-    if not policy.merges_equal_rows(config):
+    if not merges_equal_rows(config):
         return table
     if not isinstance(table, Table) or table.cells:
         return table
@@ -61,13 +66,15 @@ def count_cases(
     )
 
 
-def choose_apart(request: Request[ClassifierConfig], source: Any) -> Apart | None:
+def choose_apart(
+    request: Request[ClassifierConfig], source: Any, most: int = HELD_MOST
+) -> Apart | None:
     """Choose the groups of a source that judge its model: at most a fifth.
 
-    Their rows never train it. Only labels and groups are read. None: there are no
-    groups, or nothing to judge.
+    At most `most` of their rows judge; none of them trains. Only labels and groups are
+    read. None: there are no groups, or nothing to judge.
     """
-    needed = request.raw.eval_set is None and policy.calibrates(request.config)
+    needed = request.raw.eval_set is None and calibrates(request.config)
     if getattr(source, "group", None) is None or not needed:
         return None
 
@@ -78,10 +85,10 @@ def choose_apart(request: Request[ClassifierConfig], source: Any) -> Apart | Non
     y, group = map(np.concatenate, zip(*words, strict=True))
     n_groups = len(np.unique(group))
     label = np.unique(y, return_inverse=True)[1].reshape(-1)
-    wanted = min(math.ceil(len(y) / policy.HELD_MOST), n_groups // policy.LEAST_GROUPS)
-    # groups per class
-    each = np.bincount(label[np.unique(group, return_index=True)[1]])
-    parts = max(2, min(max(policy.LEAST_PARTS, wanted), int(each.max())))
+    first = np.unique(group, return_index=True)[1]
+    groups_per_class = np.bincount(label[first])
+    wanted = count_group_parts(len(y), n_groups, most)
+    parts = max(2, min(wanted, int(groups_per_class.max())))
     part = choose_folds(
         y[:, None], label, parts, request.seed, group=group, stratified=True
     )
@@ -95,7 +102,7 @@ def choose_apart(request: Request[ClassifierConfig], source: Any) -> Apart | Non
 
     role = np.where(out, JUDGES, TRAINS).astype(np.int8)
     rows = np.random.default_rng(request.seed).permutation(np.flatnonzero(out))
-    role[rows[policy.HELD_MOST :]] = DROPPED
+    role[rows[most:]] = DROPPED
     _, number = np.unique(group[role == JUDGES], return_inverse=True)
     return Apart(role, number.reshape(-1), n_groups)
 

@@ -14,14 +14,15 @@ from cavity.fitting.cases import choose_apart
 from cavity.fitting.early_end import guard_source
 from cavity.fitting.evidence import hold_rows
 from cavity.fitting.finish import Store, keep_on_interrupt, warn
-from cavity.fitting.fit import Candidates, ClassifierFit, Judged
+from cavity.fitting.fit import Candidates, ClassifierFit, Judged, Trained
 from cavity.fitting.held_out import hold_left_out
 from cavity.fitting.held_out_table import keep_rows, list_held_out, list_plainly
 from cavity.fitting.judges import judge, judge_alone
 from cavity.fitting.leave_one_out import leave_out
 from cavity.fitting.left_out import LeftOut
-from cavity.fitting.options import policy
 from cavity.fitting.options.configuration import ClassifierConfig
+from cavity.fitting.options.policy.bids import fits_side_by_side
+from cavity.fitting.options.policy.judging import calibrates
 from cavity.fitting.partial_fit import keep_growing
 from cavity.fitting.planning import announce_plan, note_drawn, plan_fit
 from cavity.fitting.request import Request, check_ranks_agree, check_storable
@@ -72,7 +73,7 @@ def fit_classifier(request: Request[ClassifierConfig], store: Store) -> list[str
             runs.train(begun.run)
         progress.trained = True
         begun = begun._replace(seconds=request.clock.spent() - at_start)
-        judged = guard_source(fit, judge(fit, begun, find_candidates()))
+        judged = guard_source(fit, judge(Trained(fit, begun, find_candidates())))
         result = record(fit, judged)
         store(result)
 
@@ -88,7 +89,7 @@ def start_members(fit: ClassifierFit) -> Callable[[], Candidates]:
     The Gaussian process may train on a GPU meanwhile.
     """
     fit_members = partial(fit.judge.fit_members, fit)
-    if not policy.fits_side_by_side(fit.request.config, fit.request.clock.limit):
+    if not fits_side_by_side(fit.request.config, fit.request.clock.limit):
         found = fit_members()
         return lambda: found
 
@@ -152,7 +153,7 @@ def record(fit: ClassifierFit, judged: Judged) -> Result:
     calibration = None
     if verdict is not None:
         calibration = verdict.held_out.how
-        asked = judged.members or judged.repaired or policy.calibrates(config)
+        asked = judged.members or judged.repaired or calibrates(config)
         if not asked:
             calibration = None  # no temperature was asked for
             verdict = judge_as_is(verdict.held_out, rows.class_prior)

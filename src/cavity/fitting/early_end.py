@@ -6,7 +6,6 @@ fit even the rows that it saw is pooled with class frequencies.
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +14,7 @@ from cavity.common.types import Floats
 from cavity.fitting.fit import ClassifierFit, Judged
 from cavity.fitting.held_out import HeldOut, predict_rows
 from cavity.fitting.verdict import judge_rows
-from cavity.pool.member_rows import MemberRows
+from cavity.pool.member_rows import MemberRows, MemberTask
 from cavity.pool.members import FittedMember, Frequencies
 from cavity.pool.sklearn_trees import TreeColumns
 from cavity.prediction.model import extract_model
@@ -75,7 +74,7 @@ def fit_frequencies(table: Table) -> FittedMember:
     rows = MemberRows.of(table)
     count = rows.X.shape[1]
     columns = TreeColumns(np.arange(count), np.ones(count))
-    member, recipe = Frequencies().fit(rows, columns, None, lambda: math.inf)
+    member, recipe = Frequencies().fit(MemberTask(rows, columns))
     return FittedMember(member, recipe, seconds=0.0)
 
 

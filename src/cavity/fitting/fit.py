@@ -48,6 +48,14 @@ class ClassifierFit(NamedTuple):
     recipes: tuple[Recipe, ...]  # of the members of the pool
 
 
+class Trained(NamedTuple):
+    """A trained model, and what may join its pool."""
+
+    fit: ClassifierFit
+    begun: Begun
+    candidates: Candidates = Candidates()
+
+
 class Judge(Protocol):
     """Which rows train a model, which judge it, and what they say."""
 
@@ -66,19 +74,11 @@ class Judge(Protocol):
     def fit_members(self, fit: ClassifierFit) -> Candidates:
         """Fit members of the pool, before the Gaussian process is trained."""
 
-    def hold_out(
-        self, fit: ClassifierFit, begun: Begun, candidates: Candidates
-    ) -> tuple[HeldOut | None, Candidates]:
+    def hold_out(self, trained: Trained) -> tuple[HeldOut | None, Candidates]:
         """Return held-out log-probabilities; also what the rows decided of members.
 
         None: no rows can judge the model.
         """
 
-    def finish(
-        self,
-        fit: ClassifierFit,
-        begun: Begun,
-        verdict: Verdict,
-        candidates: Candidates,
-    ) -> Judged:
+    def finish(self, trained: Trained, verdict: Verdict) -> Judged:
         """Let the rows that judged train the model, where it pays."""

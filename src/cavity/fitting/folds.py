@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,17 +13,17 @@ from cavity.common.progress import announce, make_bar
 from cavity.common.types import Ints
 from cavity.engine import runs
 from cavity.errors import NotPositiveDefinite
-from cavity.fitting.begin import Begun, begin_run
+from cavity.fitting.begin import begin_run
 from cavity.fitting.cases import number_cases
-from cavity.fitting.fit import Candidates, ClassifierFit, Judged
+from cavity.fitting.fit import Candidates, ClassifierFit, Judged, Trained
 from cavity.fitting.held_out import HeldOut, drop_members, join_folds, predict_rows
-from cavity.fitting.options import policy
 from cavity.fitting.options.plan import JudgingPlan
+from cavity.fitting.options.policy.training import plan_training
 from cavity.fitting.refits import refit_members
 from cavity.fitting.request import Request
 from cavity.fitting.training_rows import prepare_rows
 from cavity.fitting.verdict import Verdict, weigh
-from cavity.pool.members import fit_members
+from cavity.pool.members import Recipe, fit_members
 from cavity.prediction.estimate import FOLDS
 from cavity.prediction.model import FittedModel, extract_model
 from cavity.tables.labelled import LabelledTable
@@ -46,34 +48,25 @@ class Folds:
 
     training_share = TRAINING
 
+    @cached_property
+    def unit(self) -> Ints:
+        """The case of each row, [N]."""
+        return number_cases(self.trains)
+
     def fit_members(self, fit: ClassifierFit) -> Candidates:
         """Return the recipes: every fold fits members of its own."""
         return Candidates(fit.recipes)
 
-    def hold_out(
-        self, fit: ClassifierFit, begun: Begun, candidates: Candidates
-    ) -> tuple[HeldOut | None, Candidates]:
+    def hold_out(self, trained: Trained) -> tuple[HeldOut | None, Candidates]:
         """Predict every fold by models that learnt without it, while there is time."""
-        request = fit.request
-        clock = request.clock
+        fit, begun, candidates = trained
+        clock = fit.request.clock
         epochs = max(1, len(begun.run.history))
-        unit = number_cases(self.trains)
         numbers = [i for i in range(self.plan.parts) if (self.fold == i).any()]
-        more = f"{len(numbers)} more fit{'s' * (len(numbers) != 1)}"
-        announce(
-            f"  judging: {more}, each without 1 of {self.plan.parts} parts of the rows",
-            request.verbose,
-        )
-        recipes = list(candidates.recipes)
+        recipes = candidates.recipes
         notes = list(candidates.notes)
         judged: list[HeldOut] = []
-        shown = numbers
-        if request.verbose:
-            shown = make_bar(request.verbose, numbers, desc="judging", unit="fit")
-        for i in shown:
-            seconds = None
-            if clock.limit is not None:
-                seconds = clock.left() / (len(numbers) - len(judged))
+        for i in self._show(numbers, fit.request.verbose):
             if judged and not clock.has(0.0):
                 notes.append(
                     f"time_limit={clock.limit:g}: {len(judged)} of {len(numbers)} folds "
@@ -81,58 +74,83 @@ class Folds:
                 )
                 break
 
-            out = self.fold == i
-            rest = self.trains.select(~out)
-            held = self.trains.select(out)
-            began = clock.spent()
+            seconds = None
+            if clock.limit is not None:
+                seconds = clock.left() / (len(numbers) - len(judged))
             try:
-                model = fit_fold(request.for_fold(seconds), fit.rows, rest, epochs)
+                held, recipes = self._judge_fold(fit, i, recipes, epochs, seconds)
             except NotPositiveDefinite:
                 notes.append(FAILED_PART)
                 continue
 
-            taken = clock.spent() - began
-            members = fit_members(
-                recipes, rest, held, fit.rows.blocks, clock.share(MEMBERS)
-            )
-            recipes = [found.recipe for found in members]
-            judged.append(
-                predict_rows(
-                    model,
-                    members,
-                    held,
-                    how="",
-                    kind=FOLDS,
-                    seconds=taken,
-                    unit=unit[out],
-                    part=np.full(held.n_rows, i),
-                )
-            )
-            if len(judged) == 1:  # members without weight are not fitted again
-                kept = np.flatnonzero(weigh(judged[0])[1:])
-                recipes = [recipes[j] for j in kept]
-                judged = [drop_members(judged[0], np.append(0, kept + 1))]
+            if not judged:  # members without weight are not fitted again
+                kept = np.flatnonzero(weigh(held)[1:])
+                recipes = tuple(recipes[j] for j in kept)
+                held = drop_members(held, np.append(0, kept + 1))
+            judged.append(held)
 
         if not judged:
             return None, Candidates(notes=tuple(notes))
 
-        how = f"{len(judged)} folds{note_groups(self.trains)}"
-        if len(judged) < len(numbers):
-            how = f"{len(judged)} of {len(numbers)} folds{note_groups(self.trains)}"
-        joined = join_folds(judged, how)
-        own, *others = joined.seconds
-        joined = joined._replace(seconds=(own + begun.seconds, *others))
+        joined = self._join(judged, len(numbers), begun.seconds)
         recipes = recipes[: len(joined.log_proba) - 1]
-        return joined, Candidates(tuple(recipes), notes=tuple(notes))
+        return joined, Candidates(recipes, notes=tuple(notes))
 
-    def finish(
+    def _show(self, numbers: list[int], verbose: int) -> Iterable[int]:
+        """Return the folds, with a bar if the fit is verbose."""
+        more = f"{len(numbers)} more fit{'s' * (len(numbers) != 1)}"
+        announce(
+            f"  judging: {more}, each without 1 of {self.plan.parts} parts of the rows",
+            verbose,
+        )
+        if verbose:
+            return make_bar(verbose, numbers, desc="judging", unit="fit")
+
+        return numbers
+
+    def _judge_fold(
         self,
         fit: ClassifierFit,
-        begun: Begun,
-        verdict: Verdict,
-        candidates: Candidates,
-    ) -> Judged:
+        i: int,
+        recipes: tuple[Recipe, ...],
+        epochs: int,
+        seconds: float | None,
+    ) -> tuple[HeldOut, tuple[Recipe, ...]]:
+        """Predict fold i by models of the other rows; return the recipes they chose."""
+        out = self.fold == i
+        rest = self.trains.select(~out)
+        held = self.trains.select(out)
+        clock = fit.request.clock
+        began = clock.spent()
+        model = fit_fold(fit.request.for_fold(seconds), fit.rows, rest, epochs)
+        taken = clock.spent() - began
+        members = fit_members(
+            recipes, rest, held, fit.rows.blocks, clock.share(MEMBERS)
+        )
+        found = predict_rows(
+            model,
+            members,
+            held,
+            how="",
+            kind=FOLDS,
+            seconds=taken,
+            unit=self.unit[out],
+            part=np.full(held.n_rows, i),
+        )
+        return found, tuple(member.recipe for member in members)
+
+    def _join(self, judged: list[HeldOut], folds: int, seconds: float) -> HeldOut:
+        """Join the folds; `seconds`: of the model that they judge."""
+        how = f"{len(judged)} folds{note_groups(self.trains)}"
+        if len(judged) < folds:
+            how = f"{len(judged)} of {folds} folds{note_groups(self.trains)}"
+        joined = join_folds(judged, how)
+        own, *others = joined.seconds
+        return joined._replace(seconds=(own + seconds, *others))
+
+    def finish(self, trained: Trained, verdict: Verdict) -> Judged:
         """Fit the members that count to all rows: no member of folds has seen them."""
+        fit, begun, candidates = trained
         members, verdict = refit_members(fit, candidates.recipes, verdict)
         return Judged(begun, verdict, members, notes=candidates.notes)
 
@@ -154,7 +172,7 @@ def fit_fold(
     """
     training = prepare_rows(request, rows, rest)
     M = training.Z.shape[-2]
-    plan = policy.plan_training(request.config, training.size, M, epochs)
+    plan = plan_training(request.config, training.size, M, epochs)
     begun = begin_run(request, plan, training)
     run = runs.train(replace(begun.run, settles=False))
     return extract_model(run.engine, run.state)

@@ -16,7 +16,7 @@ from cavity.errors import NotPositiveDefinite
 from cavity.fitting import adapter
 from cavity.fitting.begin import Begun
 from cavity.fitting.cases import number_folds
-from cavity.fitting.fit import Candidates, ClassifierFit, Judge, Judged
+from cavity.fitting.fit import Candidates, ClassifierFit, Judge, Judged, Trained
 from cavity.fitting.folds import MEMBERS, Folds, note_groups
 from cavity.fitting.held_out import HeldOut, RowsOf, predict_rows
 from cavity.fitting.leave_one_out import LeaveOneOut
@@ -62,25 +62,27 @@ def make_judge(
     return LeaveOneOut(plan, cases)
 
 
-def judge(fit: ClassifierFit, begun: Begun, candidates: Candidates) -> Judged:
+def judge(trained: Trained) -> Judged:
     """Judge a trained model, and weigh the pool, by rows that they did not see."""
-    held_out, candidates = fit.judge.hold_out(fit, begun, candidates)
+    fit = trained.fit
+    held_out, candidates = fit.judge.hold_out(trained)
     if held_out is None:
-        return judge_alone(fit, begun)._replace(notes=candidates.notes)
+        return judge_alone(fit, trained.begun)._replace(notes=candidates.notes)
 
     verdict = judge_rows(held_out, fit.rows.class_prior)
-    return fit.judge.finish(fit, begun, verdict, candidates)
+    return fit.judge.finish(trained._replace(candidates=candidates), verdict)
 
 
 def judge_alone(fit: ClassifierFit, begun: Begun) -> Judged:
     """Judge a trained model by leave-one-out, where no other rows can."""
     last = LeaveOneOut(fit.judge.plan, fit.judge.trains)
-    held_out, candidates = last.hold_out(fit, begun, Candidates())
+    trained = Trained(fit, begun)
+    held_out, _ = last.hold_out(trained)
     if held_out is None:
         return Judged(begun)
 
     verdict = judge_rows(held_out, fit.rows.class_prior)
-    return last.finish(fit, begun, verdict, candidates)
+    return last.finish(trained, verdict)
 
 
 @dataclass(frozen=True)
@@ -112,10 +114,9 @@ class EvalSet:
             notes=note_missing(request, recipes[len(found) :]),
         )
 
-    def hold_out(
-        self, fit: ClassifierFit, begun: Begun, candidates: Candidates
-    ) -> tuple[HeldOut, Candidates]:
+    def hold_out(self, trained: Trained) -> tuple[HeldOut, Candidates]:
         """Predict the held-out rows."""
+        fit, begun, candidates = trained
         model = extract_model(begun.run.engine, begun.run.state)
         how = f"{self.held.n_rows} rows {self.where}{note_groups(self.held)}"
         kind = HELD_OUT
@@ -136,16 +137,11 @@ class EvalSet:
         """Return whether another draw of these rows would make another model."""
         return False
 
-    def finish(
-        self,
-        fit: ClassifierFit,
-        begun: Begun,
-        verdict: Verdict,
-        candidates: Candidates,
-    ) -> Judged:
+    def finish(self, trained: Trained, verdict: Verdict) -> Judged:
         """Keep the members that count."""
+        candidates = trained.candidates
         members = drop_weightless(candidates.members, verdict)
-        return Judged(begun, verdict, members, notes=candidates.notes)
+        return Judged(trained.begun, verdict, members, notes=candidates.notes)
 
 
 class Part(EvalSet):
@@ -157,14 +153,9 @@ class Part(EvalSet):
     def _is_small_part(self, cases: Facts) -> bool:
         return (cases.n_groups or cases.n_rows) <= FULL_ROWS
 
-    def finish(
-        self,
-        fit: ClassifierFit,
-        begun: Begun,
-        verdict: Verdict,
-        candidates: Candidates,
-    ) -> Judged:
+    def finish(self, trained: Trained, verdict: Verdict) -> Judged:
         """Add held-out rows to the Gaussian process, and fit members again, in time."""
+        fit, begun, candidates = trained
         if not fit.plan.training.sample and has_time_to_extend(fit, begun, verdict):
             begun = extend(fit, begun)
         if fit.plan.members.refits and fit.request.clock.has(candidates.seconds):

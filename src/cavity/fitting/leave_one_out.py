@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cavity.fitting.begin import Begun
-from cavity.fitting.fit import Candidates, ClassifierFit, Judged
+from cavity.fitting.fit import Candidates, ClassifierFit, Judged, Trained
 from cavity.fitting.held_out import HeldOut, RowsOf, hold_left_out
 from cavity.fitting.left_out import LeftOut, find_leave_one_out
-from cavity.fitting.options import policy
 from cavity.fitting.options.plan import JudgingPlan
+from cavity.fitting.options.policy.judging import calibrates
 from cavity.fitting.verdict import Verdict
 from cavity.prediction.model import extract_model
 from cavity.tables.table import Facts, Table
@@ -30,14 +30,13 @@ class LeaveOneOut:
         """Return none: leave-one-out cannot weigh other classifiers."""
         return Candidates()
 
-    def hold_out(
-        self, fit: ClassifierFit, begun: Begun, candidates: Candidates
-    ) -> tuple[HeldOut | None, Candidates]:
+    def hold_out(self, trained: Trained) -> tuple[HeldOut | None, Candidates]:
         """Return leave-one-out log-probabilities of the rows that the run has seen.
 
         None if no temperature was asked for, or if groups cannot be kept together.
         """
-        if not policy.calibrates(fit.request.config):
+        fit, begun, candidates = trained
+        if not calibrates(fit.request.config):
             return None, candidates
 
         left_out = leave_out(fit, begun)
@@ -56,15 +55,9 @@ class LeaveOneOut:
         found = hold_left_out(left_out, model, scored.n_rows, of)
         return found._replace(seconds=(begun.seconds,)), candidates
 
-    def finish(
-        self,
-        fit: ClassifierFit,
-        begun: Begun,
-        verdict: Verdict,
-        candidates: Candidates,
-    ) -> Judged:
+    def finish(self, trained: Trained, verdict: Verdict) -> Judged:
         """Return the model as it is."""
-        return Judged(begun, verdict, notes=candidates.notes)
+        return Judged(trained.begun, verdict, notes=trained.candidates.notes)
 
 
 def leave_out(fit: ClassifierFit, begun: Begun) -> LeftOut | None:

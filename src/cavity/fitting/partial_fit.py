@@ -24,10 +24,11 @@ from cavity.engine.training.optimisers import OPTIMISERS
 from cavity.engine.training.steps import Steps
 from cavity.errors import BadInput, BadOption
 from cavity.fitting import adapter
-from cavity.fitting.options import policy
 from cavity.fitting.options.configuration import ClassifierConfig, Config, every_row
 from cavity.fitting.options.method import Method
 from cavity.fitting.options.plan import TableSize, TrainingPlan
+from cavity.fitting.options.policy.training import plan_training
+from cavity.fitting.options.policy.work import count_points
 from cavity.fitting.options.value_checks import draw_seed
 from cavity.fitting.points import choose_points
 from cavity.fitting.results import Growing, Result, common_result
@@ -110,9 +111,9 @@ def grow(
     if old is not None:
         M = old.engine.prior.size
     else:
-        M = policy.count_points(config, size)
+        M = count_points(config, size)
 
-    plan = policy.plan_training(config, size, M)
+    plan = plan_training(config, size, M)
     if old is None:
         old = _start(config, table, plan, features)
     _check_learn(old.engine, config.learn, config.kernel)

@@ -15,10 +15,16 @@ from cavity.fitting.cases import count_cases, draw_cases, find_cases
 from cavity.fitting.fit import ClassifierFit, Judge
 from cavity.fitting.folds import MEMBERS
 from cavity.fitting.judges import make_judge
-from cavity.fitting.options import policy
 from cavity.fitting.options.configuration import ClassifierConfig
 from cavity.fitting.options.plan import FitPlan, JudgingPlan, TableSize, TrainingPlan
-from cavity.fitting.options.policy import Cases
+from cavity.fitting.options.policy.judging import (
+    Cases,
+    plan_fast,
+    plan_judging,
+    plan_members,
+)
+from cavity.fitting.options.policy.training import plan_training
+from cavity.fitting.options.policy.work import count_points, count_seen, samples_rows
 from cavity.fitting.options.time_estimate import (
     count_rows_in,
     estimate_fits,
@@ -48,7 +54,7 @@ def plan_fit(request: Request[ClassifierConfig], rows: LabelledTable) -> Classif
     warm_up(request.config.device, request.config.dtype)
     cases = find_cases(request.config, rows.table)
     facts = count_cases(request, cases, n_columns)
-    members = policy.plan_members(request.config, facts)
+    members = plan_members(request.config, facts)
     judge = make_judge(
         request, rows, cases, choose_judging(request, cases, facts, members)
     )
@@ -72,7 +78,7 @@ def draw_in_time(
     config = request.config
     if clock.limit is None or not isinstance(table, Table):
         return rows
-    if table.n_rows <= PROBE_ROWS or not policy.samples_rows(config):
+    if table.n_rows <= PROBE_ROWS or not samples_rows(config):
         return rows
 
     def count() -> int:
@@ -110,7 +116,7 @@ def choose_judging(
 ) -> JudgingPlan:
     """Choose which rows judge: folds only if they fit into the seconds of the fit."""
     config = request.config
-    plan = policy.plan_judging(config, facts)
+    plan = plan_judging(config, facts)
     if isinstance(cases, Streamed) and cases.apart is not None:
         judging = (cases.apart.role != TRAINS).mean()
         return replace(plan, parts=round(1 / judging))
@@ -126,7 +132,7 @@ def choose_judging(
         if request.reduce.first(lambda: fits_in(draft, limit / 2)):
             return plan
 
-    return policy.plan_judging(config, facts, short=True)
+    return plan_judging(config, facts, short=True)
 
 
 def choose_seen(
@@ -138,11 +144,11 @@ def choose_seen(
     """Choose the rows that the Gaussian process sees: all, or as many as its work allows."""
     trains = judge.trains
     config = request.config
-    if not isinstance(trains, Table) or not policy.samples_rows(config):
+    if not isinstance(trains, Table) or not samples_rows(config):
         return trains
 
     size = TableSize.of(trains, n_columns)
-    most = policy.count_seen(config, size)
+    most = count_seen(config, size)
     if request.clock.limit is not None:
         training = draft_training(config, size)
         draft = FitPlan(training=training, judging=judge.plan, members=members)
@@ -173,7 +179,7 @@ def expect_seconds(
 
 def draft_training(config: ClassifierConfig, size: TableSize) -> TrainingPlan:
     """Plan the training on all rows of a table, to see how long it takes."""
-    return policy.plan_training(config, size, policy.count_points(config, size))
+    return plan_training(config, size, count_points(config, size))
 
 
 def make_plan(
@@ -186,7 +192,7 @@ def make_plan(
 ) -> FitPlan:
     """Make the plan of the fit, with its seconds."""
     config = request.config
-    trained = policy.plan_training(config, training.size, training.Z.shape[-2])
+    trained = plan_training(config, training.size, training.Z.shape[-2])
     given = rows.table.n_rows
     distinct = trained.distinct or facts.size.rows
     sample = training.seen.n_rows
@@ -205,7 +211,7 @@ def make_plan(
         time_limit=request.clock.limit,
     )
     trains = TableSize.of(judge.trains, rows.features.n)
-    fast = policy.plan_fast(config, facts, trains, trained.n_inducing)
+    fast = plan_fast(config, facts, trains, trained.n_inducing)
     return with_seconds(request, plan, fast)
 
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from cavity.common.types import Floats
 from cavity.engine.kernels.spectrum import draw_frequencies
-from cavity.fitting.options import policy
 from cavity.fitting.options.configuration import Config
+from cavity.fitting.options.policy.work import places_points_between_rows
 from cavity.tables import inducing_points
 
 
@@ -29,7 +29,7 @@ def choose_points(
         D = candidates.X.shape[1]
         return draw_frequencies(config.kernel, M, C, D, rng)
     if (
-        not policy.places_points_between_rows(config)
+        not places_points_between_rows(config)
         or not isinstance(how, str)
         or len(candidates.X) < 2
     ):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,7 +25,7 @@ def refit_members(
 
     names = ", ".join(recipe.name for recipe in used)
     announce(f"  pool: {names}", fit.request.verbose)
-    found = fit_members(used, fit.cases, None, fit.rows.blocks, lambda: math.inf)
+    found = fit_members(used, fit.cases, None, fit.rows.blocks)
     seconds = np.zeros(len(verdict.weights))
     seconds[1 + np.flatnonzero(weights)] = [refit.seconds for refit in found]
     scores = verdict.members.add_seconds(seconds.tolist())

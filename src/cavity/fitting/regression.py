@@ -19,9 +19,10 @@ from cavity.fitting.begin import Begun, begin_run
 from cavity.fitting.evidence import hold_rows
 from cavity.fitting.finish import Store, keep_on_interrupt, warn
 from cavity.fitting.left_out import LeftOut, find_usual_rows
-from cavity.fitting.options import policy
 from cavity.fitting.options.configuration import RegressorConfig
 from cavity.fitting.options.plan import FitPlan, TableSize
+from cavity.fitting.options.policy.training import plan_training
+from cavity.fitting.options.policy.work import count_points
 from cavity.fitting.planning import announce_plan, with_seconds
 from cavity.fitting.points import choose_points
 from cavity.fitting.request import Request, check_ranks_agree, check_storable
@@ -97,7 +98,7 @@ def plan_fit(
         stopping=make_early_stopping(config, request.raw, features, given),
     )
     plan = FitPlan(
-        training=policy.plan_training(config, size, Z.shape[-2]),
+        training=plan_training(config, size, Z.shape[-2]),
         time_limit=request.clock.limit,
     )
     return RegressorFit(request, given, features, training, with_seconds(request, plan))
@@ -223,7 +224,7 @@ def choose_inputs(
     if origin == "rows" or config.inducing is None:
         return inducing_points.choose(None, start.candidates, 0, 1, rng)
 
-    M = policy.count_points(config, size)
+    M = count_points(config, size)
     return choose_points(config, start.candidates, M, 1, rng)
 
 

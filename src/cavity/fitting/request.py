@@ -16,9 +16,9 @@ from cavity.engine import processes
 from cavity.errors import BadOption
 from cavity.fitting import monitoring
 from cavity.fitting.clock import Clock
-from cavity.fitting.options import policy
 from cavity.fitting.options.configuration import Config
 from cavity.fitting.options.plan import TableSize
+from cavity.fitting.options.policy.work import choose_device
 from cavity.fitting.options.value_checks import read_limit
 from cavity.fitting.results import Continuation
 from cavity.tables.arrow_tables import refuse_many_columns
@@ -70,7 +70,7 @@ class Request(NamedTuple, Generic[AnyConfig]):
         """
         alone = self.reduce.world == 1
         if alone:
-            return self._replace(config=policy.choose_device(self.config, size))
+            return self._replace(config=choose_device(self.config, size))
 
         return self
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from cavity.common.types import Floats
 from cavity.engine.training.callbacks import Callback
 from cavity.fitting import monitoring
-from cavity.fitting.options import policy
 from cavity.fitting.options.configuration import ClassifierConfig
 from cavity.fitting.options.plan import TableSize
+from cavity.fitting.options.policy.work import count_points, merges_equal_rows
 from cavity.fitting.points import choose_points
 from cavity.fitting.request import Request
 from cavity.tables.labelled import LabelledTable
@@ -54,15 +54,11 @@ def prepare_rows(
         stopping = (monitoring.make_early_stopping(held, config.patience),)
 
     table = seen
-    if (
-        isinstance(seen, Table)
-        and seen.place is None
-        and policy.merges_equal_rows(config)
-    ):
+    if isinstance(seen, Table) and seen.place is None and merges_equal_rows(config):
         table = seen.merge(cells=True)
 
     start = find_start(request, table, rows.features, rng)
-    M = policy.count_points(config, TableSize.of(table, n_columns))
+    M = count_points(config, TableSize.of(table, n_columns))
     Z = choose_points(config, start.candidates, M, seen.n_latent, rng)
     return TrainingRows(
         seen=seen,

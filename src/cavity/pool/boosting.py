@@ -11,13 +11,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cavity.common.types import Floats
-from cavity.pool.member_rows import Left, MemberRows, Pace
-from cavity.pool.sklearn_trees import TreeColumns, bin_without_weights
+from cavity.pool.member_rows import Left, MemberRows, MemberTask, Pace
+from cavity.pool.sklearn_trees import bin_without_weights
 from cavity.pool.tree_ensembles import Forest
 
-# reach is rounds of boosting × learning rate
-FIRST_REACH = 5.0
-MOST_REACH = 40.0
+FIRST_REACH = 5.0  # rounds × learning rate, before held-out rows are asked
 # limits if there is no time for the usual rounds
 QUICK_RATE = 0.4
 QUICK_LEAVES = 31
@@ -27,8 +25,6 @@ LEAST_ROUNDS = 3
 ROWS_PER_ROUND = 4  # minimum
 # share of the log loss of class frequencies that earlier rounds must have gained
 LEAST_GAIN = 0.005
-# share of that log loss that a tree must gain to be grown and walked at each prediction
-TREE_PRICE = 1e-5
 # training rows per leaf of a tree; limits of its number of leaves
 LEAF_ROWS = 250
 LEAVES = (8, 127)
@@ -47,17 +43,17 @@ class Boosting:
     rounds: int | None = None  # None: held-out rows will choose
     leaves: int = LEAVES[1]  # maximum per tree
     most_rows: int | None = None  # None: all rows
+    most_reach: float = 40.0  # rounds × learning rate
+    # share of the log loss of class frequencies that a tree must gain: it is grown, and
+    # walked at each prediction
+    tree_price: float = 1e-5
 
     name: ClassVar[str] = "boosting"
 
-    def fit(
-        self,
-        rows: MemberRows,
-        columns: TreeColumns,
-        held: MemberRows | None,
-        left: Left,
-    ) -> tuple[Forest, Boosting]:
-        coded, columns = rows.for_trees(columns)
+    def fit(self, task: MemberTask) -> tuple[Forest, Boosting]:
+        rows = task.rows
+        held = task.held
+        coded, columns = rows.for_trees(task.columns)
         if self.most_rows is not None:
             coded = coded.draw(self.most_rows)
         if self.rounds is not None or held is None:
@@ -66,11 +62,11 @@ class Boosting:
             return rows.make_member(model, columns), replace(self, rounds=rounds)
 
         recipe = self
-        if left() < math.inf:
-            recipe = self._fit_to_time(coded, left)
+        if task.left() < math.inf:
+            recipe = self._fit_to_time(coded, task.left)
             coded = coded.draw(recipe.most_rows or len(coded.y))
         judge, _ = held._replace(codes=rows.codes).for_trees(columns)
-        model, loss = recipe._grow(coded, judge, left)
+        model, loss = recipe._grow(coded, judge, task.left)
         best = 1 + int(np.argmin(loss))
         return rows.make_member(model, columns, best), replace(recipe, rounds=best)
 
@@ -104,9 +100,9 @@ class Boosting:
         the trees so far.
         """
         entropy = _find_entropy(rows)
-        price = TREE_PRICE * entropy
+        price = self.tree_price * entropy
         first = self._count_first(rows.n_classes)
-        reached = round(MOST_REACH / self.rate)
+        reached = round(self.most_reach / self.rate)
         most = max(first, min(reached, len(rows.y) // ROWS_PER_ROUND))
         # each growth costs a binning, and predictions of all rounds so far
         growth = 4 if left() < math.inf else 2

@@ -117,6 +117,20 @@ class MemberRows(NamedTuple):
         return forest._replace(block=block, code=self.codes.code)
 
 
+def unlimited() -> float:
+    """Return the seconds that are left without a limit."""
+    return math.inf
+
+
+class MemberTask(NamedTuple):
+    """What a member of a pool is fitted to."""
+
+    rows: MemberRows
+    columns: TreeColumns
+    held: MemberRows | None = None  # held-out rows choose how large the member gets
+    left: Left = unlimited  # seconds
+
+
 class Pace:
     """Seconds per round, or per tree, since the clock was started."""
 

@@ -20,13 +20,19 @@ import numpy as np
 from cavity.common.types import Floats
 from cavity.engine.training.threads import limit_openmp
 from cavity.pool.boosting import Boosting
-from cavity.pool.member_rows import Left, MemberRows, Pace, make_codes
+from cavity.pool.member_rows import (
+    Left,
+    MemberRows,
+    MemberTask,
+    Pace,
+    make_codes,
+    unlimited,
+)
 from cavity.pool.network_training import standardise, train_networks
 from cavity.pool.networks import LinearModel, Network
 from cavity.pool.plan import MembersPlan
 from cavity.pool.pool import Member
 from cavity.pool.sklearn_trees import (
-    TreeColumns,
     bin_without_weights,
     choose_columns,
     grow_trees,
@@ -57,16 +63,10 @@ class Recipe(Protocol):
     def name(self) -> str:
         """Name of the member in plans and messages."""
 
-    def fit(
-        self,
-        rows: MemberRows,
-        columns: TreeColumns,
-        held: MemberRows | None,
-        left: Left,
-    ) -> tuple[Member, Recipe]:
-        """Fit to these columns within the seconds `left`.
+    def fit(self, task: MemberTask) -> tuple[Member, Recipe]:
+        """Return the fitted member, and the recipe for other fits.
 
-        Also return the recipe for other fits, with the choices that `held` rows made.
+        The recipe has the choices that held-out rows made.
         """
 
 
@@ -76,13 +76,8 @@ class Frequencies:
 
     name: ClassVar[str] = "class frequencies"
 
-    def fit(
-        self,
-        rows: MemberRows,
-        columns: TreeColumns,
-        held: MemberRows | None,
-        left: Left,
-    ) -> tuple[Forest, Frequencies]:
+    def fit(self, task: MemberTask) -> tuple[Forest, Frequencies]:
+        rows = task.rows
         count = np.bincount(rows.y, rows.weight, rows.n_classes) + HALF_ROW
         zero = np.zeros(1, np.int32)
         forest = Forest(
@@ -105,25 +100,20 @@ class Linear:
 
     name: ClassVar[str] = "logistic regression"
 
-    def fit(
-        self,
-        rows: MemberRows,
-        columns: TreeColumns,
-        held: MemberRows | None,
-        left: Left,
-    ) -> tuple[LinearModel, Linear]:
+    def fit(self, task: MemberTask) -> tuple[LinearModel, Linear]:
         from sklearn.linear_model import LogisticRegression
 
-        drawn = rows.draw(LINEAR_ROWS)
-        Z, shift, scale = standardise(drawn.X[:, columns.number], drawn.weight)
+        number = task.columns.number
+        drawn = task.rows.draw(LINEAR_ROWS)
+        Z, shift, scale = standardise(drawn.X[:, number], drawn.weight)
         model = LogisticRegression(C=LINEAR_STRENGTH, max_iter=50, tol=1e-3)
         model.fit(Z, drawn.y, drawn.weight)
         slope = model.coef_.T
         bias = model.intercept_[None]
-        if rows.n_classes == 2:  # scikit-learn has one score, of the second class
+        if drawn.n_classes == 2:  # scikit-learn has one score, of the second class
             slope = np.hstack([np.zeros_like(slope), slope])
             bias = np.hstack([np.zeros_like(bias), bias])
-        return LinearModel(columns.number.copy(), shift, scale, slope, bias), self
+        return LinearModel(number.copy(), shift, scale, slope, bias), self
 
 
 @dataclass(frozen=True)
@@ -137,16 +127,13 @@ class Networks:
 
     name: ClassVar[str] = "networks"
 
-    def fit(
-        self,
-        rows: MemberRows,
-        columns: TreeColumns,
-        held: MemberRows | None,
-        left: Left,
-    ) -> tuple[Network, Networks]:
+    def fit(self, task: MemberTask) -> tuple[Network, Networks]:
+        rows = task.rows
+        held = task.held
+        number = task.columns.number
         train = partial(
             train_networks,
-            rows.X[:, columns.number],
+            rows.X[:, number],
             rows.y,
             rows.weight,
             rows.n_classes,
@@ -157,13 +144,13 @@ class Networks:
         if held is None or self.most <= self.steps:
             _, network = next(train(steps=self.steps))
         else:
-            judge = held._replace(X=held.X[:, columns.number])
+            judge = held._replace(X=held.X[:, number])
             # the gain of the second half of the first steps decides whether more follow
             stages = train(steps=self.steps // 2)
-            steps, network = self._choose_steps(stages, judge, left)
+            steps, network = self._choose_steps(stages, judge, task.left)
             recipe = replace(self, steps=steps, most=steps)
 
-        return network._replace(used=columns.number.copy()), recipe
+        return network._replace(used=number.copy()), recipe
 
     def _choose_steps(
         self, stages: Iterator[tuple[int, Network]], held: MemberRows, left: Left
@@ -216,39 +203,32 @@ class Forests:
 
     name: ClassVar[str] = "extra trees"
 
-    def fit(
-        self,
-        rows: MemberRows,
-        columns: TreeColumns,
-        held: MemberRows | None,
-        left: Left,
-    ) -> tuple[Forest, Forests]:
-        coded, columns = rows.for_trees(columns)
+    def fit(self, task: MemberTask) -> tuple[Forest, Forests]:
+        coded, columns = task.rows.for_trees(task.columns)
         grow = partial(
             grow_trees,
             coded.X,
             coded.y,
             coded.weight,
+            seed=self.seed,
             leaves=self.leaves,
             threads=1 if needs_one_thread(coded.X) else -1,
         )
-        if left() == math.inf:
-            trees = grow(self.trees, self.seed)
+        if task.left() == math.inf:
+            trees = grow(range(self.trees))
         else:
-            trees = self._grow_in_time(grow, left)
+            trees = self._grow_in_time(grow, task.left)
+        return task.rows.make_member(trees, columns), replace(self, trees=len(trees))
 
-        return rows.make_member(trees, columns), replace(self, trees=len(trees))
-
-    def _grow_in_time(self, grow: Callable[..., list[Any]], left: Left) -> list[Any]:
+    def _grow_in_time(
+        self, grow: Callable[[range], list[Any]], left: Left
+    ) -> list[Any]:
         """Grow a few trees, and as many more as there is time for."""
         pace = Pace(left)
-        trees = grow(min(FIRST_TREES, self.trees), self.seed)
-        affordable = int(pace.count_affordable(len(trees)))
-        more = min(self.trees - len(trees), affordable)
-        if more:
-            trees += grow(more, self.seed, grown=len(trees))
-
-        return trees
+        first = min(FIRST_TREES, self.trees)
+        trees = grow(range(first))
+        most = first + int(min(pace.count_affordable(first), self.trees))
+        return trees + grow(range(first, min(most, self.trees)))
 
 
 @dataclass(frozen=True)
@@ -261,15 +241,11 @@ class Given:
     def name(self) -> str:
         return type(self.classifier).__name__
 
-    def fit(
-        self,
-        rows: MemberRows,
-        columns: TreeColumns,
-        held: MemberRows | None,
-        left: Left,
-    ) -> tuple[Member, Given]:
+    def fit(self, task: MemberTask) -> tuple[Member, Given]:
         from sklearn.base import clone
 
+        rows = task.rows
+        columns = task.columns
         X = rows.X[:, columns.number] * columns.sign
         model = bin_without_weights(clone(self.classifier))
         model.fit(X, rows.y, sample_weight=rows.weight)
@@ -316,7 +292,7 @@ def fit_members(
     table: Table,
     held: Table | None,
     blocks: Sequence[slice],
-    left: Left,
+    left: Left = unlimited,
 ) -> list[FittedMember]:
     """Fit members until time is up.
 
@@ -329,7 +305,10 @@ def fit_members(
         columns.sign[inside] = 1.0
     rows = MemberRows.of(table)
     rows = rows._replace(codes=make_codes(rows, blocks))
-    judges = None if held is None else MemberRows.of(held)
+    judges = None
+    if held is not None:
+        judges = MemberRows.of(held)
+    task = MemberTask(rows, columns, judges, left)
     always = 1 if given else ALWAYS
     is_small = needs_one_thread(table.X)
 
@@ -341,7 +320,7 @@ def fit_members(
                 break
 
             began = time.perf_counter()
-            member, chosen = recipe.fit(rows, columns, judges, left)
+            member, chosen = recipe.fit(task)
             seconds = time.perf_counter() - began
             found.append(FittedMember(member, chosen, seconds))
 

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.slices import slices
 from cavity.common.types import Floats
 
 Index = NDArray[np.integer[Any]]
@@ -95,8 +97,8 @@ class Forest(NamedTuple):
         if len(X) > FEW:
             find_leaves = self._make_climber() or self._descend
         logs = []
-        for first in range(0, len(X), ROWS):
-            cells = np.ascontiguousarray(X[first : first + ROWS].T)
+        for piece in slices(len(X), ROWS):
+            cells = np.ascontiguousarray(X[piece].T)
             logs.append(self._find_logs(find_leaves(cells)))
         return np.concatenate(logs)
 
@@ -112,11 +114,11 @@ class Forest(NamedTuple):
         n = cells.shape[1]
         size = max(1, PAIRS // n)
         found = np.empty((len(self.root), n), np.int32)
-        for first in range(0, len(self.root), size):
-            root = self.root[first : first + size].astype(np.intp)
+        for trees in slices(len(self.root), size):
+            root = self.root[trees].astype(np.intp)
             row = np.tile(np.arange(n), len(root)) if n > 1 else None
             leaves = self._walk(root.repeat(n), row, cells)
-            found[first : first + size] = self.leaf.take(leaves).reshape(-1, n)
+            found[trees] = self.leaf.take(leaves).reshape(-1, n)
 
         return found
 
@@ -163,14 +165,13 @@ class Forest(NamedTuple):
             self._arrange_levels(roots, rank)
             for roots in np.split(self.root, np.flatnonzero(is_first)[1:])
         ]
-        widest = max(len(level.inner) for levels in groups for level in levels)
+        widest = max(len(level.inner) for level in chain.from_iterable(groups))
         scratch = np.empty((3, widest, CLIMBED), np.uint8)
         root = self.root[:, None].astype(np.intp)
 
         def climb(cells: NDArray[Any]) -> Index:
             found = np.empty((len(self.root), cells.shape[1]), self.leaf.dtype)
-            for first in range(0, cells.shape[1], CLIMBED):
-                some = slice(first, first + CLIMBED)
+            for some in slices(cells.shape[1], CLIMBED):
                 code = np.empty(cells[:, some].shape, np.uint8)
                 for feature, thresholds in edges.items():
                     code[feature] = thresholds.searchsorted(cells[feature, some])
@@ -239,8 +240,8 @@ class Forest(NamedTuple):
         """
         size = max(1, VALUES // (len(leaves) * self.value.shape[1]))
         sums = []
-        for first in range(0, leaves.shape[1], size):
-            value = self.value.take(leaves[:, first : first + size], 0)
+        for rows in slices(leaves.shape[1], size):
+            value = self.value.take(leaves[:, rows], 0)
             sums.append(value.astype(np.float64).sum(0))
         return np.concatenate(sums)
 
@@ -250,12 +251,12 @@ class Forest(NamedTuple):
         size = max(1, PAIRS // len(leaves))
         value = self.value[:, 0].astype(np.float64)
         total = np.empty((leaves.shape[1], C))
-        for first in range(0, len(total), size):
-            scores = value.take(leaves[:, first : first + size])
+        for rows in slices(len(total), size):
+            scores = value.take(leaves[:, rows])
             n = scores.shape[1]
             cell = self.column[:, None] + C * np.arange(n)
             sums = np.bincount(cell.reshape(-1), scores.reshape(-1), n * C)
-            total[first : first + size] = sums.reshape(n, C)
+            total[rows] = sums.reshape(n, C)
 
         return total
 
@@ -298,108 +299,3 @@ def _normalised(p: Floats) -> Floats:
     """Return the logs of rows scaled to probabilities of at least about LEAST."""
     p = np.maximum(p / p.sum(1, keepdims=True), LEAST)
     return np.asarray(np.log(p / p.sum(1, keepdims=True)))
-
-
-class Nodes(NamedTuple):
-    """The nodes of all trees, with both children.
-
-    A leaf is its own child, and children come after their parent.
-    """
-
-    feature: NDArray[Any]  # [nodes]
-    threshold: NDArray[Any]  # [nodes]
-    left: NDArray[Any]  # [nodes]
-    right: NDArray[Any]  # [nodes]
-    value: NDArray[Any]  # [leaves K], in the order of nodes
-    root: NDArray[Any]  # [trees], ascending
-
-    def make_forest(
-        self, column: NDArray[np.int32], start: Floats, boosted: bool
-    ) -> Forest:
-        """Place children next to each other, and store equal leaves once."""
-        node, child, root = self._arrange()
-        is_leaf = child == np.arange(len(child))
-        threshold = np.where(is_leaf, np.inf, self.threshold[node])
-        if not boosted:
-            threshold = _round_down(threshold)
-        # number of each leaf among the leaves
-        number = np.cumsum(self.left == np.arange(len(self.left))) - 1
-        leaves = number[node[is_leaf]]
-        value = self.value[leaves].astype(np.float32, copy=False)
-        place, distinct = _find_distinct(value)
-        leaf = np.zeros(len(node), np.int64)
-        leaf[is_leaf] = place
-        return Forest(
-            feature=_shrink(np.where(is_leaf, 0, self.feature[node])),
-            threshold=threshold,
-            child=child,
-            leaf=_shrink(leaf),
-            value=distinct,
-            root=root,
-            column=column,
-            start=start,
-            boosted=boosted,
-        )
-
-    def _arrange(self) -> tuple[NDArray[np.intp], NDArray[np.int32], NDArray[np.int32]]:
-        """Return the nodes in their new order, their left children and the roots.
-
-        The nodes of a tree follow its root.
-        """
-        inner = np.flatnonzero(self.left != np.arange(len(self.left)))
-        trees = len(self.root)
-
-        # roots first, then pairs of children; sorted by their trees
-        pairs = np.stack([self.left[inner], self.right[inner]], 1)
-        nodes = np.concatenate([self.root, pairs.reshape(-1)]).astype(np.intp)
-        tree_of_pair = np.searchsorted(self.root, inner, side="right") - 1
-        tree = np.concatenate([np.arange(trees), np.repeat(tree_of_pair, 2)])
-        order = np.argsort(tree, kind="stable")
-        node = nodes[order]
-        place = np.empty(len(node), np.int32)
-        place[order] = np.arange(len(node))
-
-        child = np.arange(len(node), dtype=np.int32)
-        parents = np.flatnonzero(self.left[node] != node)
-        pair = np.searchsorted(inner, node[parents])
-        child[parents] = place[trees + 2 * pair]
-        return node, child, place[:trees]
-
-
-def _find_distinct(
-    value: NDArray[np.float32],
-) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-    """Return the index of each row among the distinct rows, and the distinct rows.
-
-    Rows are sorted by a random projection, which is faster than sorting whole rows. If
-    two distinct rows coincide there, all rows are returned.
-    """
-    draw = np.random.default_rng(0).random(value.shape[1])
-    size = max(1, VALUES // value.shape[1])
-    blocks = [slice(i, i + size) for i in range(0, len(value), size)]
-    key = np.concatenate([(value[block] * draw).sum(1) for block in blocks])
-    _, first, place = np.unique(key, return_index=True, return_inverse=True)
-    distinct = value[first]
-    if all(np.array_equal(distinct[place[block]], value[block]) for block in blocks):
-        return place, distinct
-
-    return np.arange(len(value)), value
-
-
-def _round_down(threshold: Floats) -> NDArray[np.float32]:
-    """Return the largest float32 up to each threshold.
-
-    The same float32 cells are at most this.
-    """
-    nearest = threshold.astype(np.float32)
-    below = np.nextafter(nearest, np.float32(-np.inf))
-    return np.where(nearest > threshold, below, nearest)
-
-
-def _shrink(index: Index) -> Index:
-    """Return the numbers in the smallest type that holds them."""
-    largest = index.max(initial=0)
-    for kind in (np.uint8, np.int16):
-        if largest <= np.iinfo(kind).max:
-            return index.astype(kind)
-    return index.astype(np.int32)

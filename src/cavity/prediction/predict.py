@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.namespaces import NUMPY, Array, namespace
+from cavity.common.slices import slices
 from cavity.common.types import Floats
 from cavity.engine.likelihoods.quadrature.grid import ORDER, SPREAD
 from cavity.errors import BadInput
@@ -44,9 +45,8 @@ def predict_latent(model: FittedModel, X: Any) -> Marginals | Joint:
     predict: Callable[[Any], Any] = model.joint if model.coupled else model.marginals
 
     parts = []
-    for start in range(0, max(1, len(rows)), size):
-        piece = predict(rows[start : start + size])
-        parts.append([xp.double(x) for x in piece])
+    for piece in slices(len(rows), size):
+        parts.append([xp.double(x) for x in predict(rows[piece])])
     joined = parts[0]
     if len(parts) > 1:
         joined = [xp.join(column) for column in zip(*parts, strict=True)]
@@ -171,5 +171,5 @@ def split_marginals(model: FittedModel, f: Any) -> Iterator[tuple[Array, Array]]
     C = mean.shape[1]
     held = PREDICT_BYTES if C == 1 else QUADRATURE_BYTES
     size = max(1, held // (8 * 2 * len(SPREAD) * ORDER * C))
-    for start in range(0, max(1, len(mean)), size):
-        yield mean[start : start + size], var[start : start + size]
+    for piece in slices(len(mean), size):
+        yield mean[piece], var[piece]

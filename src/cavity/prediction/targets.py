@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.common.namespaces import Array, namespace
+from cavity.common.slices import slices
 from cavity.common.types import Floats
 from cavity.prediction.latent import Marginals
 from cavity.prediction.model import FittedModel
@@ -160,7 +161,7 @@ def _product(model: FittedModel, rows: TrainingRows) -> Callable[[Array], Array]
 
     def apply(V: Array) -> Array:
         pieces = held or (
-            _cross(model, rows.X, rows.X[i : i + size]) for i in range(0, N, size)
+            _cross(model, rows.X, rows.X[piece]) for piece in slices(N, size)
         )
         image = model.xp.join([piece.T @ V for piece in pieces])
         return image + V / rows.weight[:, None]

@@ -167,12 +167,16 @@ def compute_auc(score: Floats, positive: Flags, weight: Floats) -> float:
 
 
 def bootstrap(
-    score: Callable[..., Numbers], rows: Any, width: int, unit: Ints | None = None
+    score: Callable[..., Numbers],
+    rows: Any,
+    width: int,
+    unit: Ints | None = None,
+    most: int = MOST_RESAMPLED,
 ) -> Any:
     """Return percentile intervals of all scores, [low, high] in place of each number.
 
-    Rows, or units of rows, are drawn with replacement. `width`: numbers per row, which
-    limits how many rows are drawn.
+    Rows, or units of rows, are drawn with replacement: about `most` numbers, `width` per
+    row.
     """
     n_rows = len(rows[0])
     n = n_rows
@@ -181,7 +185,7 @@ def bootstrap(
         members = np.split(order, np.cumsum(np.bincount(unit))[:-1])
         n = len(members)
 
-    m = max(min(n, MOST_RESAMPLED * n // (width * n_rows)), min(n, 100))
+    m = max(min(n, most * n // (width * n_rows)), min(n, 100))
     rng = np.random.default_rng(0)
     again = []
     for _ in range(RESAMPLES):

@@ -26,13 +26,8 @@ from cavity.prediction.result import Result
 from cavity.prediction.target_estimate import TargetEstimate
 from cavity.prediction.targets import STORED
 from cavity.saving.checking import Arrays, Contents, Meta, check_header, check_values
-from cavity.saving.restore import (
-    count_kernels,
-    describe_pool,
-    list_arrays,
-    restore_model,
-    restore_rows,
-)
+from cavity.saving.pool_arrays import describe_pool, list_arrays
+from cavity.saving.restore import count_kernels, restore_model, restore_rows
 from cavity.saving.schema import KINDS
 from cavity.saving.serialize import (
     Packing,

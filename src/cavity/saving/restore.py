@@ -1,4 +1,4 @@
-"""Restore a fitted model from the arrays of a file, and list the arrays to store.
+"""Restore a fitted model from the arrays of a file.
 
 Shapes were checked before. Only a kernel or a likelihood that the schema does not know
 loads torch.
@@ -18,20 +18,16 @@ from numpy.typing import NDArray
 
 from cavity.common.lazy import Later
 from cavity.common.namespaces import NUMPY
-from cavity.common.types import Flags
 from cavity.engine.kernels import formulas
 from cavity.engine.kernels.formulas import Formula, Scale
 from cavity.engine.likelihoods.outcomes import make_outcome
 from cavity.errors import BadFile
-from cavity.pool.networks import LinearModel, Network
-from cavity.pool.pool import NO_POOL, Gate, Member, Pool
-from cavity.pool.tree_ensembles import Forest
+from cavity.pool.pool import NO_POOL
 from cavity.prediction.model import FittedModel, Modules, make_model, settle_kernel
 from cavity.prediction.targets import STORED, TrainingRows, condition
 from cavity.saving.checking import Arrays, Contents, Meta, check_factor, walk
-from cavity.saving.ranges import LINEAR
-from cavity.saving.schema import LINEAR_MODEL, NETWORK, TREES
-from cavity.saving.serialize import Unpacking, from_json, read_array, to_json
+from cavity.saving.pool_arrays import restore_pool, select_arrays
+from cavity.saving.serialize import Unpacking
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,11 +36,6 @@ if TYPE_CHECKING:
     from cavity.engine.kernels.prior import Prior
     from cavity.engine.likelihoods import Likelihood
 
-DECLARED: dict[type, tuple[Any, ...]] = {
-    Forest: TREES,
-    LinearModel: LINEAR_MODEL,
-    Network: NETWORK,
-}
 PAIRS = {"Sum": operator.add, "Product": operator.mul}
 # numeric arguments of kernels that are not pairs
 NUMBERS = {"lengthscale", "variance", "alpha", "period"}
@@ -62,7 +53,7 @@ def restore_model(
     arguments = about.get("arguments")
     outcome: Any = None
     if isinstance(arguments, dict) and about.keys() == {"likelihood", "arguments"}:
-        state = _parts(arrays, "factor.")
+        state = select_arrays(arrays, "factor.")
         outcome = make_outcome(str(about["likelihood"]), arguments, state, n_classes)
     if outcome is None:
         outcome = modules.get().likelihood
@@ -84,14 +75,6 @@ def restore_model(
     )
     _check_factors(model, of_class)
     return model
-
-
-def _parts(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
-    return {
-        name.removeprefix(prefix): array
-        for name, array in arrays.items()
-        if name.startswith(prefix)
-    }
 
 
 def _is_known(kernel: Any) -> bool:
@@ -232,94 +215,6 @@ def _make_own_formula(modules: Later[Modules]) -> Formula:
     return modules.get().prior.formula(NUMPY)
 
 
-# ---------------------------------------------------------------- pool
-
-
-def describe_pool(pool: Pool) -> dict[str, Any] | None:
-    """Return what JSON holds of a pool besides its arrays; None without a pool."""
-    if pool.is_trivial:
-        return None
-
-    return {
-        "weight": pool.weight,
-        "weights": pool.weights,
-        "boosted": [_describe_member(member) for member in pool.members],
-        "gate": to_json(pool.gate),
-    }
-
-
-def _describe_member(member: Member) -> bool | str | None:
-    """Return whether trees are boosted, None for networks, or "linear"."""
-    if isinstance(member, Forest):
-        return member.boosted
-
-    return LINEAR if isinstance(member, LinearModel) else None
-
-
-def list_arrays(model: FittedModel) -> dict[str, Any]:
-    """Return the arrays of a model and its pool by their names in the schema."""
-    arrays: dict[str, Any] = model.prior.state_dict(prefix="prior.")
-    for name in ("prior_lower", "mean", "lower"):
-        arrays[name] = getattr(model, name)
-    for name, value in model.likelihood.state().items():
-        arrays[f"factor.{name}"] = value
-    for i, member in enumerate(model.pool.members):
-        if isinstance(member, Forest):
-            finite = np.where(_find_leaves(member), 0, member.threshold)
-            member = member._replace(threshold=finite)
-        for tensor in DECLARED[type(member)]:
-            name = tensor.name.removesuffix("?")
-            array = np.ascontiguousarray(getattr(member, name))
-            if array.size or not tensor.name.endswith("?"):
-                arrays[f"pool.{i}.{name}"] = array
-
-    return arrays
-
-
-def _find_leaves(forest: Forest) -> Flags:
-    return np.asarray(forest.child == np.arange(len(forest.child)))
-
-
-def restore_pool(arrays: Arrays, about: Any) -> Pool:
-    if about is None:
-        return NO_POOL
-
-    members = [
-        _restore_member(_parts(arrays, f"pool.{i}."), boosted)
-        for i, boosted in enumerate(about["boosted"])
-    ]
-    gate = from_json(Gate, about.get("gate"), read_array)
-    return Pool(about["weight"], tuple(members), tuple(about["weights"]), gate)
-
-
-def _restore_member(arrays: Arrays, boosted: bool | str | None) -> Member:
-    if boosted is None:
-        return Network(**arrays)
-    if boosted == LINEAR:
-        return LinearModel(**arrays)
-
-    forest = Forest(**arrays, boosted=boosted is True)
-    threshold = np.where(_find_leaves(forest), np.inf, forest.threshold)
-    forest = forest._replace(threshold=threshold.astype(forest.threshold.dtype))
-    if not _are_apart(forest):
-        raise BadFile("the trees of the pool do not fit together.")
-
-    return forest
-
-
-def _are_apart(forest: Forest) -> bool:
-    """Return whether nodes follow the root of their tree, and children their parents."""
-    own = np.arange(len(forest.child))
-    ends = np.append(forest.root, len(forest.child))
-    size = np.diff(ends)
-    if forest.root[0] != 0 or not (size > 0).all():
-        return False
-
-    right = forest.child + ~_find_leaves(forest)
-    in_tree = right < np.repeat(ends[1:], size)
-    return bool(((forest.child >= own) & in_tree).all())
-
-
 # ---------------------------------------------------------------- torch
 
 
@@ -372,7 +267,7 @@ def _restore_prior(
         learn=learn,
     ).to(dtype)
     try:
-        prior.load_state_dict(_parts(tensors, "prior."))
+        prior.load_state_dict(select_arrays(tensors, "prior."))
     except RuntimeError as error:  # a kernel of the user's own has its own names
         said = f"the file's values do not fit this kernel: {error!s:.300}"
         raise BadFile(f"{said}. Create kernel= as for the fit.") from None
@@ -431,7 +326,7 @@ def _restore_likelihood(
                 f"{n_classes} classes."
             )
 
-    likelihood.load_state(_parts(tensors, "factor."), tensors["mean"].dtype)
+    likelihood.load_state(select_arrays(tensors, "factor."), tensors["mean"].dtype)
     return likelihood
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.slices import slices
 from cavity.common.types import Floats, Ints
 from cavity.errors import BadInput
 from cavity.tables.arrow_tables import is_sparse, to_plain
@@ -79,8 +80,7 @@ class Arrays:
         size = TAKEN
         if self.pages is None:
             size = max(1, len(index))
-        starts = range(0, max(1, len(index)), size)
-        parts = [self._read(index[order[i : i + size]]) for i in starts]
+        parts = [self._read(index[order[some]]) for some in slices(len(index), size)]
         return np.concatenate(parts)[np.argsort(order)]
 
     def _read(self, rows: Any) -> Floats:
@@ -174,8 +174,8 @@ class Batches:
                 yield piece
                 continue
 
-            for start in range(0, rows, size):
-                yield piece.at(slice(start, start + size))
+            for some in slices(rows, size):
+                yield piece.at(some)
 
 
 def _make_piece(batch: Any, number: int, first: int) -> Piece:

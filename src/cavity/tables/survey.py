@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from cavity.common.column_statistics import Triple, merge_spread
 from cavity.common.prefetch import prefetch
 from cavity.common.ranks import Local, check_same, run_together, shard_range
+from cavity.common.slices import slices
 from cavity.common.types import Floats, Ints
 from cavity.errors import BadInput
 from cavity.tables.array_sources import Arrays, StoredRows
@@ -275,10 +276,9 @@ def _draw_rows(
     chosen = near[_choose(own[near], keys[near], level)]
     place = chosen + here.start
 
-    size = rows_per_piece(rows.n_columns)
-    starts = range(0, max(1, len(place)), size)
+    pieces = slices(len(place), rows_per_piece(rows.n_columns))
     mine = _Drawn(
-        np.concatenate([rows.take(place[i : i + size]) for i in starts]),
+        np.concatenate([rows.take(place[piece]) for piece in pieces]),
         kind[place],
         rows.weight[place],
         keys[chosen],

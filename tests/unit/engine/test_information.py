@@ -113,27 +113,24 @@ def test_without_noise_only_random_labels_are_aleatoric(epsilon) -> None:
 
 
 def test_hundreds_of_contenders_go_in_pieces(monkeypatch) -> None:
-    monkeypatch.setattr(module, "BYTES", 1 << 20)
-    C = 120
+    C = 240
     mean, var = 0.1 * np.sin(np.arange(C))[None], np.full((1, C), 0.5)
     sizes, among = [], Largest.among
     monkeypatch.setattr(
         Largest, "among", lambda self, f, c: sizes.append(f.size) or among(self, f, c)
     )
     total, aleatoric, epistemic = split(mean, var, np.full((C,), 0.1))
-    assert max(sizes) * Largest(np.ones(2)).terms * 4 <= 1 << 20
+    assert len(sizes) > 1
+    assert max(sizes) * Largest(np.ones(2)).terms * 4 <= module.BYTES
     assert aleatoric + epistemic == pytest.approx(total, rel=0.02)
 
 
 @pytest.mark.parametrize("kind", ["largest", "softmax"])
 @pytest.mark.parametrize("C", [130, slow(400)])
-def test_the_parts_are_finite_for_any_number_of_contenders(
-    kind, C, monkeypatch
-) -> None:
+def test_the_parts_are_finite_for_any_number_of_contenders(kind, C) -> None:
     """A product of C distribution functions must neither overflow nor vanish in single
     precision.
     """
-    monkeypatch.setattr(module, "POINTS", 64)
     mean, var = 0.1 * np.sin(np.arange(C))[None], np.full((1, C), 0.5)
     choice = (
         Largest(np.full((C,), 10.0)) if kind == "largest" else Softened(np.zeros(C))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import log_ndtr
 
-from cavity.engine.likelihoods.quadrature.largest import win
+from cavity.engine.likelihoods.quadrature.rivals import win
 from cavity.likelihoods import Latents, RobustBinary, RobustMax
 from reference.probit import hazard
 from reference.robust import mix, robust_moments

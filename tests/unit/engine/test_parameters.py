@@ -54,8 +54,7 @@ KERNELS = {
 # every pair of settings with itself and its neighbours, for each kernel
 PAIRS = [
     (first, second)
-    for i, first in enumerate(SETTINGS)
-    for j, second in enumerate(SETTINGS)
+    for (i, first), (j, second) in product(enumerate(SETTINGS), repeat=2)
     if (j - i) % len(SETTINGS) in (1, 3)
 ]
 OPTIMIZERS = ("adam", "lbfgs", "newton", "gradient")

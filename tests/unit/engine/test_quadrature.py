@@ -19,6 +19,7 @@ from cavity.engine.likelihoods.quadrature.nodes import NodeTable
 from cavity.engine.likelihoods.quadrature.probabilities import (
     log_largest as log_normalised,
 )
+from cavity.engine.likelihoods.quadrature.rivals import LOG_SQRT_2PI
 from reference.robust import log_largest
 from support import slow
 
@@ -156,7 +157,7 @@ def sum_logs(mean, sd, f, log_weight):
     log_cdf = torch.special.log_ndtr(z)
     log_g = (
         -0.5 * z * z
-        - largest.LOG_SQRT_2PI
+        - LOG_SQRT_2PI
         - sd[:, None].log()
         + log_cdf.sum(-1, keepdim=True)
         - log_cdf

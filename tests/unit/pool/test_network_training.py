@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from cavity.pool import network_training as networks
+from cavity.pool.member_rows import MemberTask
 from cavity.pool.members import MemberRows, Networks
 from cavity.pool.network_training import train_networks
 from cavity.pool.sklearn_trees import TreeColumns
@@ -116,10 +117,11 @@ def test_held_out_rows_choose_the_steps():
             MemberRows(X[part], y[part], None, 2)
             for part in (slice(400), slice(400, 600))
         )
+        task = MemberTask(rows, TreeColumns.first(3), held)
         recipe = Networks(2, 0, 800, 100)
-        network, known = recipe.fit(rows, TreeColumns.first(3), held, lambda: np.inf)
+        network, known = recipe.fit(task)
         taken[name] = known.steps
-        again, same = known.fit(rows, TreeColumns.first(3), held, lambda: np.inf)
+        again, same = known.fit(task)
         assert same == known
         np.testing.assert_array_equal(again.log_proba(X), network.log_proba(X))
     assert taken["noise"] <= 100 < taken["rule"] <= 800

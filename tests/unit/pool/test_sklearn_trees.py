@@ -14,15 +14,17 @@ from sklearn.ensemble import (
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
+from cavity.common.slices import slices
 from cavity.errors import BadOption
-from cavity.pool import boosting, members
+from cavity.pool import members
+from cavity.pool.member_rows import MemberTask
 from cavity.pool.sklearn_trees import (
     TreeColumns,
     bin_without_weights,
     grow_trees,
     make_forest,
 )
-from cavity.pool.tree_ensembles import LEAST
+from cavity.pool.tree_ensembles import FEW, LEAST, ROWS, VALUES
 
 MODELS = {
     "boosting": HistGradientBoostingClassifier(max_iter=12, random_state=0),
@@ -55,14 +57,16 @@ def test_trees_of_the_builder_are_those_of_the_public_forest(
     weight, C, leaves, threads, monkeypatch
 ):
     X, y = make_classification(200, 6, n_informative=4, n_classes=C, random_state=0)
-    grown = [grow_trees(X, y, weight, 5, 0, leaves=leaves, threads=threads)]
+    grown = [grow_trees(X, y, weight, range(5), seed=0, leaves=leaves, threads=threads)]
     public = ExtraTreesClassifier(5, max_leaf_nodes=leaves or None, random_state=0).fit(
         X, y, weight
     )
     monkeypatch.setitem(
         sys.modules, "sklearn.tree._splitter", None
     )  # as if scikit-learn had moved it
-    grown.append(grow_trees(X, y, weight, 5, 0, leaves=leaves, threads=threads))
+    grown.append(
+        grow_trees(X, y, weight, range(5), seed=0, leaves=leaves, threads=threads)
+    )
     for trees in grown:
         for found, tree in zip(trees, public.estimators_, strict=True):
             assert found.node_count == tree.tree_.node_count
@@ -72,19 +76,24 @@ def test_trees_of_the_builder_are_those_of_the_public_forest(
 
 @pytest.mark.parametrize("C", [2, 4])
 @pytest.mark.parametrize("name", ["boosting", "forest"])
-def test_blocks_of_rows_and_trees_do_not_matter(name, C, monkeypatch):
-    X, y = make_classification(100, 6, n_informative=4, n_classes=C, random_state=0)
-    forest = make_forest(MODELS[name].fit(X, y))
+def test_blocks_of_rows_and_trees_do_not_matter(name, C):
+    """A few rows walk down the trees, many climb, in several blocks."""
+    X, y = make_classification(1200, 6, n_informative=4, n_classes=C, random_state=0)
+    forest = make_forest(MODELS[name].fit(X[:100], y[:100]))
     whole = forest.log_proba(X)
-    np.testing.assert_array_equal(
-        np.concatenate([forest.log_proba(row[None]) for row in X]), whole
-    )
-    few = {"ROWS": 30, "PAIRS": 90, "VALUES": 90}
-    for constant, value in few.items():
-        monkeypatch.setattr(f"cavity.pool.tree_ensembles.{constant}", value)
-    for most in (0, 99):  # rows up to which trees are walked down
-        monkeypatch.setattr("cavity.pool.tree_ensembles.FEW", most)
-        np.testing.assert_array_equal(forest.log_proba(X), whole)
+    assert FEW < ROWS < len(X)
+    for size in (1, FEW, ROWS - 1):
+        parts = [forest.log_proba(X[rows]) for rows in slices(len(X), size)]
+        np.testing.assert_array_equal(np.concatenate(parts), whole)
+
+
+def test_blocks_of_numbers_at_leaves_do_not_matter():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(ROWS, 4))
+    forest = make_forest(ExtraTreesClassifier(60).fit(X, np.arange(ROWS) % 100))
+    assert 60 * 100 * ROWS > 2 * VALUES
+    parts = [forest.log_proba(X[rows]) for rows in slices(ROWS, 50)]
+    np.testing.assert_array_equal(forest.log_proba(X), np.concatenate(parts))
 
 
 @pytest.mark.parametrize("name", ["boosting", "extra trees", "leaves"])
@@ -205,20 +214,16 @@ def test_trees_split_a_category_by_one_code_whatever_the_order_of_columns():
         or even.min() > rows.codes.code[1:][1::2].max()
     )
     assert rows.codes.code[1:].sum() == 0  # a level without rows is in the middle
-    found, _ = members.Boosting(0.1, 0, rounds=30).fit(
-        rows, TreeColumns.first(7), None, lambda: False
-    )
-    again, _ = members.Boosting(0.1, 0, rounds=30).fit(
-        rows, TreeColumns(np.arange(7)[::-1], np.ones(7)), None, lambda: False
-    )
+    recipe = members.Boosting(0.1, 0, rounds=30)
+    found, _ = recipe.fit(MemberTask(rows, TreeColumns.first(7)))
+    turned = TreeColumns(np.arange(7)[::-1], np.ones(7))
+    again, _ = recipe.fit(MemberTask(rows, turned))
     np.testing.assert_array_equal(found.log_proba(X).argmax(1), y)
     assert set(np.unique(found.feature)) <= {0, 1}
     np.testing.assert_allclose(found.log_proba(X), again.log_proba(X), atol=1e-6)
 
 
-def test_a_round_of_boosting_stays_only_if_it_gains_more_than_its_trees_cost(
-    monkeypatch,
-):
+def test_a_round_of_boosting_stays_only_if_it_gains_more_than_its_trees_cost():
     X, y = make_classification(
         900, 8, n_informative=8, n_redundant=0, n_classes=6, random_state=0
     )
@@ -227,9 +232,8 @@ def test_a_round_of_boosting_stays_only_if_it_gains_more_than_its_trees_cost(
     )
     rounds, losses = [], []
     for price in (0.0, 1e-5, 1e-4, 1e-3):
-        monkeypatch.setattr(boosting, "TREE_PRICE", price)
-        member, recipe = members.Boosting(0.1, 0).fit(
-            rest, TreeColumns.first(8), held, lambda: np.inf
+        member, recipe = members.Boosting(0.1, 0, tree_price=price).fit(
+            MemberTask(rest, TreeColumns.first(8), held)
         )
         assert len(member.root) == 6 * recipe.rounds
         rounds.append(recipe.rounds)
@@ -269,9 +273,9 @@ def test_with_any_limit_boosting_is_not_worse_than_that_of_scikit_learn_with_as_
         )
         monkeypatch.setattr(HistGradientBoostingClassifier, "fit", count)
         spent[0] = 0
-        member, _ = members.Boosting(0.1, 0).fit(
-            rest, TreeColumns.first(6), held, lambda limit=limit: limit - spent[0]
-        )
+        left = lambda limit=limit: limit - spent[0]
+        task = MemberTask(rest, TreeColumns.first(6), held, left)
+        member, _ = members.Boosting(0.1, 0).fit(task)
         monkeypatch.undo()
         assert spent[0] <= max(1.2 * limit, 20)
         assert (

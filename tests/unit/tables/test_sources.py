@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from types import SimpleNamespace
 
 import numpy as np
@@ -125,6 +126,11 @@ def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
+def list_rows(batches):
+    """Return the numbers of all rows, in the order of the batches."""
+    return list(chain.from_iterable(batch.index.tolist() for batch in batches))
+
+
 def assert_rows(batch):
     """Rows travel with their labels, weights and numbers."""
     n = batch.X[:, 0].long().numpy()
@@ -137,7 +143,7 @@ def assert_rows(batch):
 @pytest.mark.parametrize("size", [1, 10, 64, 236, 237, 1000])
 def test_a_shuffled_pass_meets_every_row_once(source, size):
     batches = list(stream(source).batches(size, generator()))
-    assert sorted(n for b in batches for n in b.index.tolist()) == list(range(N))
+    assert sorted(list_rows(batches)) == list(range(N))
     sizes = [len(b.index) for b in batches]
     assert max(sizes) <= size and max(sizes) - min(sizes) <= 1
     for batch in batches:
@@ -147,7 +153,7 @@ def test_a_shuffled_pass_meets_every_row_once(source, size):
 @pytest.mark.parametrize("size", [1, 10, 64, 1 << 40])
 def test_the_whole_is_every_row_in_order(source, size):
     pieces = list(stream(source).whole().split(size))
-    assert [n for b in pieces for n in b.index.tolist()] == list(range(N))
+    assert list_rows(pieces) == list(range(N))
     assert all(len(b.index) == size for b in pieces[:-1])
     for batch in pieces:
         assert_rows(batch)
@@ -196,7 +202,8 @@ def test_the_ranks_together_have_the_batch_of_one_process(source, world):
         streams[rank].shard(rank, world)
         for rank in sorted({0, 1, 2, 299} & set(range(world)))
     ]
-    assert world == 300 or [n for shard in shards for n in shard.mine] == list(range(N))
+    mine = chain.from_iterable(shard.mine for shard in shards)
+    assert world == 300 or list(mine) == list(range(N))
     parts = [list(shard.batches(20, generator())) for shard in shards]
     for i, batch in enumerate(data.batches(20, generator())):
         for shard, mine in zip(shards, (p[i] for p in parts), strict=True):
@@ -207,9 +214,7 @@ def test_the_ranks_together_have_the_batch_of_one_process(source, world):
             )
     for shard in shards:
         pieces = list(shard.whole().split(50))
-        assert pieces and [n for p in pieces for n in p.index.tolist()] == list(
-            range(shard.n_rows)
-        )
+        assert pieces and list_rows(pieces) == list(range(shard.n_rows))
         assert torch.equal(
             torch.cat([p.X for p in pieces]), torch.tensor(X)[list(shard.mine)]
         )

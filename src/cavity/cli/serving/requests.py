@@ -127,9 +127,9 @@ class RowReader:
         if not wrong:
             return
 
-        names = [
-            column.name for column in self.prepare.columns_ for _ in column.features
-        ]
+        names: list[str] = []
+        for column in self.prepare.columns_:
+            names += [column.name] * len(column.features)
         message = (
             "the cell is missing, or too large for this model: correct it, or leave "
             "the row out."

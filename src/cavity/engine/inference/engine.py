@@ -33,7 +33,7 @@ from cavity.engine.inference.state import (
     is_readable,
     start_on_second_stream,
 )
-from cavity.engine.inference.visits import CachedProjection, Visits
+from cavity.engine.inference.visits import CachedProjection, Visit, Visits
 from cavity.engine.kernels.hyper_prior import HyperPrior
 from cavity.engine.kernels.prior import Prior
 from cavity.engine.likelihoods import Likelihood
@@ -62,6 +62,15 @@ class Collected(NamedTuple):
     gradient: Tensor  # [P], without the own parameters of q
     sums: Sums  # the new ones
     factor: Factor  # of the new q
+
+
+class Visited(NamedTuple):
+    """What a step found on the pieces of its rows."""
+
+    totals: Totals
+    updates: list[SiteUpdate]
+    slope: Tensor  # [P], of all pieces but the last
+    last: Visit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,34 +200,11 @@ class Engine(Visits):
         failed.
         """
         self.load(state.theta)
-        if factored is not None and factored.of is state.sums.P:
-            factor = factored.factor
-        else:
-            factor = self.sites.factorise(state.sums)
-
+        factor = self._find_factor(state, factored)
         q = self.sites.gaussian(state.sums, factor)
         learn = optimiser is not None and bool(self.parameters)
-        pulls = learn and not self.exact
-        updates: list[SiteUpdate] = []
-        totals: Totals | None = None
-        slope = torch.zeros_like(state.theta[: len(state.theta) - self.sites.size])
-        found = None
-        for piece in batch.split(self.chunk):
-            if found is not None and pulls:
-                slope = slope + found.pull()
-
-            found = self.visit_rows(state, q, piece, pulls, full)
-            if self.sites.tied:
-                updates.clear()
-            updates.append(found.update)
-
-            if totals is None:
-                totals = found.totals
-            else:
-                totals = Totals(*map(torch.add, totals, found.totals))
-
-        assert found is not None and totals is not None
-        totals = _sum(totals, reduce)
+        visited = self._visit(state, q, batch, learn and not self.exact, full)
+        totals = _sum(visited.totals, reduce)
         decay = self.sites.decay(state.damping, totals.weight, totals.counts, full)
         sums = self.sites.collect(state.sums, Sums(totals.P, totals.h), decay)
 
@@ -226,12 +212,12 @@ class Engine(Visits):
         get_new = start_on_second_stream(
             lambda: self.sites.factorise(sums), self.total.device
         )
+        slope = visited.slope
         if learn:
-            if pulls:
-                slope = slope + found.pull()
-            else:
+            if self.exact:
                 slope = self.exact_gradient(state, batch)
-
+            else:
+                slope = slope + visited.last.pull()
             slope = reduce.sum(Slope(slope)).gradient
 
         made = Collected(q, totals, slope, sums, get_new())
@@ -244,10 +230,41 @@ class Engine(Visits):
         else:
             clock = state.clock + decay.clamp_min(1e-300).log()
 
-        update = join(updates)
+        update = join(visited.updates)
         sites = self.sites.write(state.sites, batch, update, decay, clock, full)
         moved = moved._replace(sites=sites, clock=clock)
         return self._choose(state, moved, info, factor, batch, update)
+
+    def _find_factor(self, state: State, factored: Factored | None) -> Factor:
+        """Return the factor of q, which the step before may have computed."""
+        if factored is not None and factored.of is state.sums.P:
+            return factored.factor
+
+        return self.sites.factorise(state.sums)
+
+    def _visit(
+        self, state: State, q: Posterior, batch: Whole, pulls: bool, full: bool
+    ) -> Visited:
+        """Visit the pieces of the rows; with `pulls`, add up their gradients.
+
+        The gradient of the last piece is left to the caller.
+        """
+        pieces = iter(batch.split(self.chunk))  # one in memory at a time
+        found = self.visit_rows(state, q, next(pieces), pulls, full)
+        totals = found.totals
+        updates = [found.update]
+        slope = torch.zeros_like(state.theta[: len(state.theta) - self.sites.size])
+        for piece in pieces:
+            if pulls:
+                slope = slope + found.pull()
+
+            found = self.visit_rows(state, q, piece, pulls, full)
+            totals = Totals(*map(torch.add, totals, found.totals))
+            if self.sites.tied:
+                updates.clear()
+            updates.append(found.update)
+
+        return Visited(totals, updates, slope, found)
 
     def _move(
         self,

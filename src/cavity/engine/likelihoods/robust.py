@@ -16,7 +16,7 @@ from cavity.common.torch_namespace import constant
 from cavity.engine.likelihoods.base import LIKELIHOODS, Latents, Likelihood, Moments
 from cavity.engine.likelihoods.outcomes import LargestWins, WithOutcome, find_share
 from cavity.engine.likelihoods.probit import match_probit, rivals, signs
-from cavity.engine.likelihoods.quadrature.largest import Win, win
+from cavity.engine.likelihoods.quadrature.rivals import Win, win
 from cavity.engine.parameters import Placed, Setting, find_start, is_learnt
 from cavity.errors import BadOption
 

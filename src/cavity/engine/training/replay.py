@@ -46,8 +46,11 @@ class Waiting(NamedTuple):
 class Replay:
     """Runs the steps of a guard's engine with an optimiser, recorded if the device can."""
 
-    def __init__(self, guard: Guard, optimiser: Optimiser, state: State) -> None:
+    def __init__(
+        self, guard: Guard, optimiser: Optimiser, state: State, lag: int = LAG
+    ) -> None:
         self.guard = guard
+        self.lag = lag
         self.engine = guard.engine
         self.optimiser = optimiser
         device = state.theta.device
@@ -86,10 +89,10 @@ class Replay:
         self.tally.zero_()
         waiting = [
             self._launch(batch, rate, self.guard.caution)
-            for batch, rate in islice(steps, LAG)
+            for batch, rate in islice(steps, self.lag)
         ]
         taken = 0
-        more = len(waiting) == LAG
+        more = len(waiting) == self.lag
         while waiting:
             good = int(self.tally[3]) - taken
             taken += good

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cavity.common.namespaces import TINY, Array
+from cavity.common.slices import slices
 from cavity.common.types import Floats
 from cavity.engine.likelihoods.quadrature.grid import (
     ORDER,
@@ -115,14 +116,13 @@ def _integrate_contenders(f: Latent, order: Array, K: int, choice: Choice) -> Ar
     points = max(1, min(z.shape[1], BYTES // bytes_per_point))
     size = max(1, BYTES // (bytes_per_point * points))
     parts = []
-    for start in range(0, len(order), size):
-        piece = slice(start, start + size)
+    for piece in slices(len(order), size):
         some = f.rows(piece)
         m = some.mean[:, :K, None]
         sd = np.sqrt(some.var[:, :K, None])
         sums = 0.0
-        for first in range(0, z.shape[1], points):
-            p = choice.among(m + sd * z[:, first : first + points], order[piece])
+        for columns in slices(z.shape[1], points):
+            p = choice.among(m + sd * z[:, columns], order[piece])
             sums = sums + _find_nats(p, some).sum(-1)
         parts.append(sums / z.shape[1])
 
@@ -152,8 +152,7 @@ def _duel(f: Latent, mean: Array, var: Array, noise: Array, choice: Choice) -> A
     """
     parts = []
     size = max(1, BYTES // (8 * 2 * len(SPREAD) * ORDER * 48))
-    for start in range(0, len(mean), size):
-        piece = slice(start, start + size)
+    for piece in slices(len(mean), size):
         m = mean[piece, None]
         s = noise[piece]
         width = choice.width(s)[:, None]

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.common.namespaces import NUMPY, SQRT_HALF, Array, namespace
+from cavity.common.slices import slices
 from cavity.common.types import Floats
 
 CEILING = 26.0  # largest −u: exp(−u²) is not 0, and erfcx(u) is finite
@@ -167,4 +168,4 @@ def cut_rows(n: int, width: int, like: Array) -> Iterator[slice]:
     if namespace(like) is not NUMPY and like.is_cuda:
         held = GPU_BYTES
     size = max(1, held // (8 * width))
-    return (slice(start, start + size) for start in range(0, max(1, n), size))
+    return slices(n, size)
