@@ -247,7 +247,7 @@ VI_ROWS = [
         "the formula at its own latent mean and variance",
         lambda clf: gap(
             clf.predict_proba(NEW)[:, 1],
-            scaled(*(part[:, 0] for part in clf.predict_latent(NEW))),
+            scaled(*clf.predict_latent(NEW)),
         ), 1e-9, TWO),
 ]  # fmt: skip
 ROWS = [*LAPLACE, *EP_ROWS, *VI_ROWS]

@@ -48,7 +48,7 @@ def test_classes_stay_sorted_and_f_has_thresholds(rows, fitted):
     assert isinstance(fitted._fitted.likelihood, Ordinal)
     mean, _ = fitted.predict_latent(X)
     found = [mean[y == label].mean() for label in ORDER]
-    assert mean.shape == (120, 1) and found == sorted(found)
+    assert mean.shape == (120,) and found == sorted(found)
 
 
 def test_the_middle_class_is_between_the_others(rows, fitted):

@@ -16,7 +16,7 @@ from cavity.engine.likelihoods.quadrature import softmax_integrals as softmax
 from cavity.engine.training import loop
 from cavity.estimators import judgements
 from cavity.explain import sampling
-from cavity.fitting import held_out
+from cavity.fitting import verdict
 from cavity.fitting.options import method, policy, regression_methods
 from cavity.prediction import novelty
 from cavity.report.scores import FEW_ROWS
@@ -41,7 +41,7 @@ QUOTED = {
         f'folds up to {folds["balanced"]:,} rows (`"fast"`: {folds["fast"]}), '
         f"otherwise a fifth of the rows, "
         f"at most {policy.HELD_MOST:,}.",
-        f"below a weight of {held_out.LEAST_WEIGHT}",
+        f"below a weight of {verdict.LEAST_WEIGHT}",
         f"to all rows (up to {policy.REFIT_ROWS:,})",
         f'| up to {folds["balanced"]:,} rows (`"fast"`: {folds["fast"]}) | {least} '
         f"folds that learn again "
@@ -90,7 +90,6 @@ QUOTED = {
     ],
     "docs/uncertainty.md": [
         f"R-hat is below {sampling.MOST_R_HAT} ",
-        f"files hold {novelty.QUANTILES} of them",
         f"| {novelty.INSIDE} | as unusual as the most unusual",
     ],
 }

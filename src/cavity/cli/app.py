@@ -16,13 +16,13 @@ import typer
 from typer import Argument, Option
 
 from cavity.cli.stdin import spooled
-from cavity.cli.terminal import EXIT_CODES, Terminal, Text, handle_errors
+from cavity.cli.terminal import Terminal, Text, handle_errors
 from cavity.common.files import is_uri
 from cavity.common.version import __version__
 from cavity.errors import BadInput
 
 app = typer.Typer(
-    epilog=f"{EXIT_CODES} Example: cavity fit --help",
+    epilog="Exit codes: 0 success, 1 failure, 2 wrong usage. Example: cavity fit --help",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -206,9 +206,7 @@ def fit(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train on DATA (.csv, .parquet, a folder, a URI) and save the model. Example:
-    cavity fit birds.csv --target species
-    """
+    """Train on DATA, save a model. Example: cavity fit birds.csv --target species"""
     from cavity.cli import settings
 
     others = ("data", "config", "as_json", "quiet")
@@ -455,9 +453,8 @@ def serve(
     ] = 10,
     costs: CostsFile = None,
 ) -> None:
-    """Serve MODEL over HTTP: a page to try it at /, and /predict for programs.
-
-    /schema, /health and /metrics describe the server. CAVITY_TOKEN sets a token.
+    """Serve MODEL over HTTP: a page at /, /predict for programs, and /schema,
+    /health and /metrics. CAVITY_TOKEN sets a token.
     """
 
 

@@ -12,7 +12,6 @@ import numpy as np
 from cavity.common.tabular import Tabular, format_cell
 from cavity.common.text_tables import name_column
 from cavity.common.types import Floats
-from cavity.engine.parameters import Setting
 from cavity.prediction.model import as_array
 from cavity.prediction.result import Result
 from cavity.prediction.targets import target_noise
@@ -122,7 +121,7 @@ def _walk(kernel: Any, features: list[str], L: int) -> Iterator[Learnt]:
     if index is not None:
         features = [features[j] for j in index]
     for name, value in kernel.get_params(deep=False).items():
-        if isinstance(value, Setting):
+        if hasattr(value, "start"):  # `engine.parameters.Setting`, without torch
             value = np.asarray(value)
         if name == "columns":
             continue

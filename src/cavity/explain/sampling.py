@@ -254,10 +254,13 @@ def _in_units(engine: Engine, theta: Floats, scale: float) -> dict[str, Floats]:
 
         path, _, last = name.rpartition(".")
         owner = owners[path]
-        if isinstance(owner, Scaled) and last.removeprefix("log_") in owner.per_column:
+        argument = last.removeprefix("log_")
+        if isinstance(owner, Scaled) and argument in owner.per_column:
             if owner.group is not None:
                 values = values[..., owner.group.cpu()]
-            values = values * owner.units_of(last.removeprefix("log_"))
+            values = values * owner.units_of(argument)
+        elif argument == "lengthscale":  # of a user's kernel
+            values = values * as_array(owner.unit)
 
         found[name.removeprefix("kernel.").replace("log_", "")] = values
 

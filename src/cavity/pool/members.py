@@ -236,18 +236,18 @@ class Forests:
             trees = grow(self.trees, self.seed)
         else:
             trees = self._grow_in_time(grow, left)
+
         return rows.make_member(trees, columns), replace(self, trees=len(trees))
 
-    def _grow_in_time(
-        self, grow: Callable[[int, int], list[Any]], left: Left
-    ) -> list[Any]:
+    def _grow_in_time(self, grow: Callable[..., list[Any]], left: Left) -> list[Any]:
         """Grow a few trees, and as many more as there is time for."""
         pace = Pace(left)
         trees = grow(min(FIRST_TREES, self.trees), self.seed)
         affordable = int(pace.count_affordable(len(trees)))
         more = min(self.trees - len(trees), affordable)
         if more:
-            trees += grow(more, self.seed + 1)
+            trees += grow(more, self.seed, grown=len(trees))
+
         return trees
 
 

@@ -38,9 +38,10 @@ class Periodic(Scaled):
     Examples
     --------
     >>> from cavity.kernels import RBF, Fixed, Periodic
-    >>> Periodic(period=Fixed(24.0), columns=["hour"]) + RBF(columns=["temperature"])
-    Periodic(lengthscale=None, period=Fixed(24.0), variance=1.0, columns=['hour']) \
-+ RBF(lengthscale=None, variance=1.0, columns=['temperature'])
+    >>> daily = Periodic(period=Fixed(24.0), columns=["hour"])
+    >>> daily
+    Periodic(lengthscale=None, period=Fixed(24.0), variance=1.0, columns=['hour'])
+    >>> kernel = daily + RBF(columns=["temperature"])
     """
 
     per_column = ("lengthscale", "period")

@@ -159,7 +159,9 @@ def read_noise(value: Any, learnt: bool) -> np.ndarray:
     """
     from cavity.engine.parameters import find_start
 
-    start = find_start(value, NOISE, "noise")
+    start = value
+    if value is not None:
+        start = find_start(value, NOISE, "noise")
     try:
         noise = np.asarray(start, dtype=np.float64).reshape(-1)
     except (TypeError, ValueError):
