@@ -344,7 +344,7 @@ def _fit_in_memory(
     )
     return {
         "logistic_log_loss": logistic,
-        "logistic_rows": count_rows(*X.shape, len(classes)),
+        "logistic_rows": count_rows(len(X), X.shape[1], len(classes)),
         "few_rows": few,
     }
 

@@ -42,7 +42,8 @@ def logistic_log_loss(
     if is_over():
         return None
 
-    n = count_rows(*X.shape, len(np.unique(y)))
+    n, D = X.shape
+    n = count_rows(n, D, len(np.unique(y)))
     if n < len(X):
         chosen = np.sort(np.random.default_rng(seed).choice(len(X), n, replace=False))
         X = X[chosen]
