@@ -25,6 +25,7 @@ ROOT_PAGES = (
     "CONTRIBUTING.md",
     "NOTATION.md",
     "README.md",
+    "RELEASING.md",
     "SECURITY.md",
     "examples/README.md",
 )
@@ -33,9 +34,9 @@ LINK = re.compile(r"\[(?P<text>[^]]*)\]\((?P<path>[^)#:\s]+)(?P<anchor>#[^)\s]*)
 
 def place(path: str) -> str:
     """Return where a file of the repository is in the site: docs/ is its root, and
-    README.md its overview.
+    README.md its home.
     """
-    return "overview.md" if path == "README.md" else path.removeprefix("docs/")
+    return "index.md" if path == "README.md" else path.removeprefix("docs/")
 
 
 def turn_links(text: str, page: str, linked: set[str]) -> str:

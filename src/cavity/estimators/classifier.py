@@ -49,7 +49,7 @@ class GPClassifier(ClassifierMixin, Origin):
     inducing points; the class with the largest latent value wins. Ordered classes
     share one, too.
 
-    The defaults suit most tables. Change `effort` first; docs/parameters.md says when
+    The defaults suit most tables. Change `effort` first; docs/api.md says when
     to change the others.
 
     Parameters
