@@ -2,12 +2,15 @@
 changes nothing.
 """
 
+import gzip
 import os
 from itertools import product
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from cavity.cli.app import app
 from tests.cli.running import run
 
 ROWS = "a,b,y\n" + "".join(
@@ -55,6 +58,18 @@ def test_a_bad_table_is_refused_and_nothing_is_lost(command, kind, model, tmp_pa
     assert not any(ord(c) < 32 and c not in "\r\n\t\x1b" for c in result.output)
     assert out.read_text() == "an older result"
     assert model.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdin"])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_rows_come_from_standard_input(name, pack, model, tmp_path):
+    (tmp_path / "rows.csv").write_text(ROWS)
+    expected = run("predict", model, tmp_path / "rows.csv").stdout
+    found = CliRunner().invoke(
+        app, ["predict", str(model), name], input=pack(ROWS.encode())
+    )
+    assert found.exit_code == 0
+    assert found.stdout == expected
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")

@@ -66,6 +66,27 @@ def test_a_fit_ends_with_an_estimate_baselines_and_warnings(folder):
     assert found.log_loss < found.baseline_log_loss
 
 
+def test_a_useless_fit_warns_although_it_is_quiet(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [f"{x:.3f},{i % 2}" for i, x in enumerate(rng.normal(size=40))]
+    (tmp_path / "t.csv").write_text("\n".join(["x,y", *rows]))
+    files = (tmp_path / "t.csv", "--target", "y", "--out", tmp_path / "m")
+    done = run("fit", *files, *QUICK, "--quiet")
+    estimate = cavity.load(tmp_path / "m").estimate_
+    assert estimate.log_loss >= estimate.baseline_log_loss
+    assert not done.stdout
+    assert f"{estimate.baseline_log_loss:.3f}" in done.stderr
+
+
+def test_info_says_that_a_file_has_no_estimate(tmp_path):
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    reg = cavity.GPRegressor("svi", n_inducing=5, max_epochs=1)
+    reg.fit(pa.table({"a": X[:, 0], "y": X[:, 1]}), target="y").save(tmp_path / "m")
+    told = json.loads(run("info", tmp_path / "m", "--json").output)
+    assert told["has_estimate"] is False
+    assert re.search(r"^estimate +none", run("info", tmp_path / "m").output, re.M)
+
+
 def test_a_column_of_groups_is_no_feature_and_its_rows_stay_together(tmp_path):
     rng = np.random.default_rng(0)
     group = np.arange(30).repeat(6)

@@ -33,10 +33,9 @@ def serve(app, **options):
     config = uvicorn.Config(
         app,
         port=0,
-        http=Connection,
         log_level="error",
         timeout_graceful_shutdown=1,
-        **options,
+        **{"http": Connection, **options},
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
@@ -224,6 +223,32 @@ def test_the_answer_to_a_body_above_the_limit_arrives_although_the_client_sends_
         with socket.create_connection(address, LATE) as line:
             line.sendall(head + length + b"\r\n\r\n" + body)
             assert read_head(line).startswith(b"HTTP/1.1 413")
+
+
+def test_a_refused_body_is_dropped_in_large_pieces(toy_model):
+    """Each read has a cost: at 4 KiB, many clients do not finish within the limit."""
+    reads = []
+
+    class Counted(Connection):
+        def data_received(self, data):
+            reads.append(len(data))
+            super().data_received(data)
+
+    head = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    body = b" " * 16_000_000
+    ends = b"content-length: %d\r\n\r\n" % len(body)
+    app = make_app(Model.open(toy_model), Limits(bytes=250_000))
+    with serve(app, http=Counted) as address:
+        with socket.create_connection(address, LATE) as line:
+            line.sendall(head + ends + body)
+            assert read_head(line).startswith(b"HTTP/1.1 413")
+            while sum(reads) < len(body):
+                time.sleep(0.01)
+            dropped = len(reads)
+            line.sendall(head + b"content-length: 10000\r\n\r\n" + body[:10_000])
+            assert read_head(line).startswith(b"HTTP/1.1 422")
+    assert dropped < len(body) / 16_384
+    assert max(reads[dropped:]) <= 4096
 
 
 def test_a_refusal_keeps_the_connection_of_a_client_that_has_sent_all(toy_model):

@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from scipy import special
 from sklearn import config_context, datasets
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -17,7 +18,7 @@ from cavity.errors import BadInput, BadOption
 from cavity.fitting import folds, judges, monitoring
 from cavity.fitting.options import nest
 from cavity.methods import GFITC
-from cavity.report.baselines import logistic_log_loss
+from cavity.report.baselines import count_rows, logistic_log_loss
 from cavity.tables.near_copies import has_near_copies
 from cavity.tables.repeats import find_units, has_cells
 from cavity.tables.splitting import choose_folds, hold_out
@@ -186,6 +187,26 @@ def test_the_baseline_of_a_fit_does_not_know_groups_either():
         logistic_log_loss(X, group % 2, None, 0, groups) for groups in (None, group)
     )
     assert alone < 0.3 < 0.6 < together
+
+
+def test_the_baseline_of_a_large_table_is_that_of_a_sample():
+    """300 columns and 2 classes: 3,333 of 8,000 rows; labels follow a known curve."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(8000, 300))
+    p = special.expit(3 * X[:, 0])
+    y = rng.random(8000) < p
+    entropy = -np.mean(special.xlogy(p, p) + special.xlogy(1 - p, 1 - p))
+    found = logistic_log_loss(X, y, None, 0)
+    assert entropy < found < np.log(2) - 0.1
+    assert count_rows(8000, 300, 2) == 3333
+
+
+def test_the_baseline_ends_with_the_time():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    y = X[:, 0] > 0
+    assert logistic_log_loss(X, y, None, 0, is_over=lambda: True) is None
+    calls = iter([False, False, True])
+    assert logistic_log_loss(X, y, None, 0, is_over=lambda: next(calls)) > 0
 
 
 def test_equal_rows_of_different_groups_stay_apart():

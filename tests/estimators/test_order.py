@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import cavity
@@ -164,3 +165,11 @@ def test_the_command_line(rows, tmp_path):
     assert json.loads(result.stdout)["classes"] == sorted(ORDER)
     loaded = cavity.load(model)
     assert loaded.order == ORDER and loaded.inducing_points_.shape[0] == 1
+
+
+@pytest.mark.parametrize("kind", [np.array, pd.Series, pd.Index, pd.Categorical])
+def test_an_array_of_texts_survives_saving(kind, rows, tmp_path):
+    clf = small(order=kind(ORDER), max_epochs=2)
+    with without_warnings():
+        clf.fit(*rows).save(tmp_path / "m")
+    assert cavity.load(tmp_path / "m").order == ORDER

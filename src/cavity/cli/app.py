@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
+from cavity.cli.stdin import spooled
 from cavity.cli.terminal import Terminal, Text, handle_errors
 from cavity.common.files import is_uri
 from cavity.common.version import __version__
@@ -76,14 +77,17 @@ def _command(
     def add(declared: Callable[..., None]) -> Any:
         @functools.wraps(declared)
         def run(**given: Any) -> None:
-            _check_files(given)
-            work = declared
-            if module:
-                work = getattr(import_module(f"cavity.cli.{module}"), declared.__name__)
-                as_json = given.pop("as_json", False)
-                given["terminal"] = Terminal(as_json, given.pop("quiet", False))
+            with spooled(given) as arguments:
+                _check_files(arguments)
+                work = declared
+                if module:
+                    part = import_module(f"cavity.cli.{module}")
+                    work = getattr(part, declared.__name__)
+                    as_json = arguments.pop("as_json", False)
+                    quiet = arguments.pop("quiet", False)
+                    arguments["terminal"] = Terminal(as_json, quiet)
 
-            work(**given)
+                work(**arguments)
 
         own = inspect.signature(declared, eval_str=True)
         last = inspect.signature(_share, eval_str=True).parameters

@@ -32,7 +32,7 @@ from cavity.fitting.options import nest, read_training
 from cavity.fitting.options.regression_methods import choose_regression_method
 from cavity.prediction.estimate import Estimate, format_loss
 from cavity.prediction.target_estimate import TargetEstimate
-from cavity.report.baselines import logistic_log_loss
+from cavity.report.baselines import count_rows, logistic_log_loss
 from cavity.report.scores import FEW_ROWS
 from cavity.saving.summary import format_evidence
 from cavity.tables.arrow_tables import import_pyarrow
@@ -339,8 +339,14 @@ def _fit_in_memory(
         for label, n in zip(classes, rows, strict=True)
         if n < FEW_ROWS
     }
-    logistic = logistic_log_loss(X, y, weight, settings.seed, group)
-    return {"logistic_log_loss": logistic, "few_rows": few}
+    logistic = logistic_log_loss(
+        X, y, weight, settings.seed, group, is_over=deadline.is_over
+    )
+    return {
+        "logistic_log_loss": logistic,
+        "logistic_rows": count_rows(len(X), X.shape[1], len(classes)),
+        "few_rows": few,
+    }
 
 
 def _fit_in_pieces(
@@ -365,8 +371,12 @@ def _report(
     estimate: Estimate | TargetEstimate | None,
 ) -> None:
     notes: Any = model.notes_
+    useless = None if estimate is None else estimate.verdict
     for warning in [*notes["warnings"], *_find_class_warnings(model, estimate)]:
-        terminal.note(warning)
+        if warning == useless:
+            terminal.warn(warning)
+        else:
+            terminal.note(warning)
     size = 0
     if terminal.rank == 0:
         size = settings.out.stat().st_size
@@ -396,8 +406,12 @@ def _report(
         simpler = ""
         if logistic <= estimate.log_loss:
             simpler = ", at least as good, and simpler: compare both on new rows"
+        of = ""
+        if notes["logistic_rows"] < notes["rows"] - notes["unlabelled"]:
+            of = f" on a random sample of {notes['logistic_rows']} rows"
         terminal.say(
-            f"Logistic regression has a log loss of {format_loss(logistic)}{simpler}."
+            f"Logistic regression has a log loss of {format_loss(logistic)}{of}"
+            f"{simpler}."
         )
 
     terminal.say(f"Saved {settings.out} ({max(1, round(size / 1000))} kB)")

@@ -107,6 +107,11 @@ class Terminal:
         if not self.quiet:
             typer.echo(f"note: {text}", err=True)
 
+    def warn(self, text: str) -> None:
+        """Print a warning to stderr, also if --quiet."""
+        if self.rank == 0:
+            typer.echo(f"note: {text}", err=True)
+
     def print_result(self, value: dict[str, Any]) -> None:
         """Print the result as one JSON object, if --json."""
         if self.as_json and self.rank == 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,20 +15,45 @@ from cavity.tables.splitting import choose_folds
 
 FOLDS = 3
 LEAST_LOG = -700.0  # log-probability; a single row costs no more
-MOST_WORK = 2_000_000  # rows × features × classes; beyond, it would take long
+MOST_WORK = 2_000_000  # rows × features × classes; beyond, a sample of rows is used
+LEAST_ROWS = 300  # of the sample
+
+
+def count_rows(n_rows: int, n_features: int, n_classes: int) -> int:
+    """Return how many rows `logistic_log_loss` uses."""
+    most = MOST_WORK // max(1, n_features * n_classes)
+    return min(n_rows, max(most, LEAST_ROWS))
 
 
 def logistic_log_loss(
-    X: Floats, y: Any, weight: Floats | None, seed: int, groups: Any = None
+    X: Floats,
+    y: Any,
+    weight: Floats | None,
+    seed: int,
+    groups: Any = None,
+    *,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> float | None:
     """Return the log loss of logistic regression on standardised features, by folds.
 
-    None if the fits would take long.
+    Of a large table, a random sample of rows is used. No fold begins when time
+    `is_over`. None: no fold was judged.
     """
-    classes, codes = np.unique(y, return_inverse=True)
-    if X.size * len(classes) > MOST_WORK:
+    if is_over():
         return None
 
+    n, D = X.shape
+    n = count_rows(n, D, len(np.unique(y)))
+    if n < len(X):
+        chosen = np.sort(np.random.default_rng(seed).choice(len(X), n, replace=False))
+        X = X[chosen]
+        y = np.asarray(y)[chosen]
+        if weight is not None:
+            weight = np.asarray(weight)[chosen]
+        if groups is not None:
+            groups = np.asarray(groups)[chosen]
+
+    classes, codes = np.unique(y, return_inverse=True)
     w = np.ones(len(X))
     if weight is not None:
         w = np.asarray(weight, dtype=np.float64)
@@ -43,6 +69,9 @@ def logistic_log_loss(
     fold = choose_folds(X, codes, FOLDS, seed, group=group)
     loss = total = 0.0
     for i in range(FOLDS):
+        if is_over():
+            break
+
         held = fold == i
         if not held.any() or len(set(codes[~held])) < len(classes):
             continue

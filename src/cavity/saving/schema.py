@@ -209,6 +209,7 @@ SUMMARY: dict[str, r.Check] = {  # what `cavity info` prints
     "evidence?": r.text,
     "importance?": r.by_name(NUMBER),
     "plan?": r.text,
+    "has_estimate?": r.flag,
     "pool?": r.by_name(NUMBER),
     "members?": r.anything,  # the checked ones of the file take their place
 }

@@ -107,6 +107,9 @@ class Packing:
         if hasattr(value, "detach"):
             value = value.detach().cpu()
         array = np.asarray(value)
+        cells = array.tolist()
+        if array.ndim == 1 and all(isinstance(cell, str) for cell in cells):
+            return self.pack(cells, name)
         if array.dtype.name not in NUMBERS:
             return {"left out": type(value).__name__}
 

@@ -17,6 +17,8 @@ from cavity.prediction.member_scores import MemberScores
 from cavity.prediction.result import Result
 from cavity.prediction.targets import target_noise
 
+NO_ESTIMATE = "none in this file: cavity evaluate scores other rows"
+
 
 def summarise(arguments: dict[str, Any], result: Result) -> dict[str, Any]:
     """Return facts about a fitted estimator as JSON."""
@@ -51,6 +53,7 @@ def summarise(arguments: dict[str, Any], result: Result) -> dict[str, Any]:
         "evidence": result.evidence_name,
         "temperature": None if pool.members else 1 / pool.weight,
         "calibration": result.calibration,
+        "has_estimate": result.estimate is not None,
         "plan": None if result.plan is None else result.plan.summarise(),
         "ensemble_weights": [pool.weight, *pool.weights],
         "pool": pool.named_weights,
@@ -151,6 +154,8 @@ def list_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
             facts.append(("temperature", temperature))
     if pooled:
         facts += list_members(found)
+    if found.get("has_estimate") is False:
+        facts.append(("estimate", NO_ESTIMATE))
 
     if found.get("plan"):
         facts.append(("plan", found["plan"]))

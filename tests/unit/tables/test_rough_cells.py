@@ -266,3 +266,32 @@ def test_a_cell_longer_than_any_table_needs_is_refused_in_our_words(tmp_path):
     path.write_text("a,b\n1,2\n3," + "x" * (10 << 20) + "\n")
     with pytest.raises(BadInput, match=r"long\.csv"):
         list(open_table(path).chunks())
+
+
+@pytest.mark.parametrize("cell", ["inf", "-Infinity", "1e400"])
+def test_infinity_is_an_error_in_training_and_in_new_rows(cell):
+    cells = [str(i) for i in range(5)]
+    with pytest.raises(BadInput, match=r"'a'.*row 4"):
+        learn(a=[*cells[:3], cell, *cells[4:]])
+
+    prepare = learn(a=cells)
+    with pytest.raises(BadInput, match=r"'a'.*row 2"):
+        prepare.transform({"a": ["1", cell]})
+    assert np.isfinite(prepare.transform({"a": ["1", "information"]})).all()
+
+
+def test_inf_among_texts_is_a_category():
+    prepare = learn(a=["inf", "cav", "art", "inf"])
+    assert prepare.names == ("a=art", "a=cav", "a=inf")
+
+
+def test_a_stream_of_arrow_is_a_table(tmp_path):
+    table = pa.table({"a": [1.0, 2.0, 3.0]})
+    path = tmp_path / "rows.ipc"
+    with (
+        pa.OSFile(str(path), "wb") as file,
+        pa.ipc.new_stream(file, table.schema) as to,
+    ):
+        to.write_table(table)
+    (chunk,) = open_table(path).chunks()
+    assert chunk.table.equals(table)

@@ -38,15 +38,43 @@ YOUNG_OBJECTS = 1_000_000
 WORKER_SECONDS = 120
 # per read: h11 takes 50 µs for a chunk of a body, and a chunk may be a single byte
 READ_BYTES = 4 << 10
+# per read, of a body that is dropped after a refusal
+DROP_BYTES = 256 << 10
 
 
 class Connection(H11Protocol):
-    """uvicorn's connection; it reads few bytes at a time, so that none blocks others."""
+    """uvicorn's connection; it reads few bytes at a time, so that none blocks others.
+
+    After a refusal it reads many, so that clients that listen only after sending see
+    the answer. A body in chunks is read as before: each chunk takes time.
+    """
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self._read(READ_BYTES)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_refused():
+            self._read(DROP_BYTES)
+        super().data_received(data)
+
+    def on_response_complete(self) -> None:
+        self._read(READ_BYTES)
+        super().on_response_complete()
+
+    def _is_refused(self) -> bool:
+        """Whether the answer is sent, and the rest of a body in one part arrives."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete or not cycle.response_started:
+            return False
+
+        names = {name for name, _ in cycle.scope["headers"]}
+        return cycle.more_body and b"content-length" in names
+
+    def _read(self, size: int) -> None:
+        transport: Any = self.transport
         with suppress(AttributeError):  # only asyncio's own transports have it
-            transport.max_size = READ_BYTES
+            transport.max_size = size
 
     def send_400_response(self, msg: str) -> None:
         if self.cycle is not None:

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cavity.common.types import Flags, Floats
 from cavity.errors import BadInput
@@ -53,6 +54,7 @@ def _make_pattern(decimal: str, thousands: str) -> str:
 
 
 NUMBER = rf"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+){_EXPONENT}$"
+INFINITE = r"(?i)^[+-]?inf(inity)?$"
 PATTERNS = {None: NUMBER, ".": _make_pattern(".", ","), ",": _make_pattern(",", ".")}
 
 
@@ -95,6 +97,9 @@ def to_numbers(
         text = to_text(column)
         lacks = ~find_present(text)
         wrong = np.flatnonzero(~match_numbers(text, style) & ~lacks)
+        infinite = find_infinite(text, wrong)
+        if len(infinite):
+            raise_infinite(name, first + int(infinite[0]) + 1)
         if len(wrong) and (odd is None or kind != "text"):
             row = int(wrong[0])
             _raise_not_numeric(
@@ -146,6 +151,15 @@ def match_cells(text: Any, pattern: str) -> Flags:
 def match_numbers(text: Any, style: str | None = None) -> Flags:
     """Return which text cells are plain numbers or, with a style, formatted ones."""
     return match_cells(text, PATTERNS[style])
+
+
+def find_infinite(text: Any, odd: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return which of the odd cells are written as inf or infinity."""
+    if not len(odd):
+        return odd
+
+    cells = text.take(import_pyarrow().array(odd))
+    return odd[match_cells(cells, INFINITE)]
 
 
 def parse_numbers(

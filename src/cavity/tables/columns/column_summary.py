@@ -9,7 +9,9 @@ import numpy as np
 from cavity.common.types import Flags
 from cavity.errors import BadInput
 from cavity.tables.arrow_tables import classify_type
+from cavity.tables.columns.arrow_buffers import find_present
 from cavity.tables.columns.cells import (
+    find_infinite,
     match_numbers,
     parse_numbers,
     raise_infinite,
@@ -67,7 +69,9 @@ class ColumnSummary:
         self.dates = [DateMoments(order) for order in ORDERS]
         self.levels: set[str] | None = set()  # None: more than MAX_LEVELS
         self.odd: _OddCell | None = None  # the first cell that is not a number
-        self.large: int | None = None  # first row with a number beyond float64 (7e4193)
+        self.large: int | None = (
+            None  # first row with inf or a number beyond float64 (7e4193)
+        )
         # "date", "number" or "other" if the cells are not texts
         self.typed: str | None = None
         self.type_name = "text"
@@ -96,7 +100,7 @@ class ColumnSummary:
             self.missing += int(lacks.sum())
 
     def _add_text(self, text: Any, first: int) -> None:
-        lacks = np.asarray(text.is_null())
+        lacks = ~find_present(text)
         self.missing += int(lacks.sum())
         if self.wanted != "category":
             self._add_values(text, lacks, first)
@@ -110,11 +114,11 @@ class ColumnSummary:
         good = match_numbers(text)
         value = parse_numbers(text, chosen=good)
         finite = np.isfinite(value)
-        large = np.flatnonzero(good)[~finite]
-        if len(large) and self.large is None:
-            self.large = first + int(large[0]) + 1
-        self._add_numbers(value[finite])
         wrong = np.flatnonzero(~good & ~lacks)
+        large = np.append(np.flatnonzero(good)[~finite], find_infinite(text, wrong))
+        if len(large) and self.large is None:
+            self.large = first + int(large.min()) + 1
+        self._add_numbers(value[finite])
         if len(wrong) and self.odd is None:
             place = int(wrong[0])
             self.odd = _OddCell(text[place].as_py(), first + place + 1)

@@ -56,10 +56,13 @@ def place_features(prepare: ColumnEncoder) -> dict[Any, tuple[int, ...]]:
     """Return the features of each column of the table, by its name and its number."""
     _, owner = group_features(prepare.columns_)
     inputs = prepare.inputs
+    features: dict[str, list[int]] = {}
+    for j, column in enumerate(owner):
+        features.setdefault(inputs[column], []).append(j)
+
     found: dict[Any, tuple[int, ...]] = {}
     for number, name in enumerate(prepare.feature_names_in_):
-        features = [j for j, column in enumerate(owner) if inputs[column] == name]
-        found[str(name)] = found[number] = tuple(features)
+        found[str(name)] = found[number] = tuple(features.get(name, ()))
     return found
 
 

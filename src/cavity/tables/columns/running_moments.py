@@ -81,14 +81,17 @@ class StyleMoments:
 
         pointed = plain & to_flags(pc.match_substring(text, "."))
         odd = filter_cells(text, ~plain & ~lacks)
-        fits_some = [match_numbers(odd, style) for style in STYLES]
-        self.formatted += int(np.any(fits_some, axis=0).sum())
+        if len(odd):
+            fits_some = [match_numbers(odd, style) for style in STYLES]
+            self.formatted += int(np.any(fits_some, axis=0).sum())
         if "," in self.styled:
             self.bare.add(parse_numbers(text, chosen=plain & ~pointed))
         for style in list(self.styled):
             cells = odd
             if style == ",":
                 cells = filter_cells(text, (pointed | ~plain) & ~lacks)
+            if not len(cells):
+                continue
             if match_numbers(cells, style).all():
                 self.styled[style].add(parse_numbers(cells, style))
             else:

@@ -52,6 +52,8 @@ FORMATS = {
     ".ipc": "ipc",
 }
 
+IPC_STREAM = b"\xff\xff\xff\xff"  # the first bytes of an Arrow stream
+
 
 class Arrow:
     """Rows of a dataset, numbered in file order.
@@ -310,6 +312,12 @@ def open_dataset(data: Any) -> Any:
             "cavity fit. For a .npy file, give numpy.load(path, mmap_mode='r')."
         )
 
+    if len(files) == 1 and kinds == {"ipc"}:
+        with explain_errors(repr(path), ERRORS):
+            table = _read_ipc_stream(place.filesystem, files[0])
+        if table is not None:
+            return ds.dataset(table)
+
     read = partial(
         ds.dataset,
         files,
@@ -325,6 +333,17 @@ def open_dataset(data: Any) -> Any:
             return dataset
 
         return read(schema=schema)
+
+
+def _read_ipc_stream(filesystem: Any, path: str) -> Any:
+    """Read an Arrow stream into memory; None: it is an Arrow file, with an index."""
+    ipc = import_pyarrow(".ipc")
+    with filesystem.open_input_file(path) as file:
+        if file.read(len(IPC_STREAM)) != IPC_STREAM:
+            return None
+
+        file.seek(0)
+        return ipc.open_stream(file).read_all()
 
 
 def _unify(dataset: Any) -> Any:
