@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from cavity import GPClassifier, Training
 from cavity.callbacks import Callback
+from cavity.common import blas_threads
 from cavity.engine.training import threads
 from support import toy
 
@@ -118,7 +119,8 @@ def test_fits_in_four_threads_that_overlap_restore_every_setting(
 ):
     # thread k enters after k − 1 has, and leaves after k − 1 has: the last to leave
     # must not restore what it found
-    monkeypatch.setattr(threads, "_find_libraries", lambda: SimpleNamespace(limit=Pool))
+    found = SimpleNamespace(limit=Pool)
+    monkeypatch.setattr(blas_threads, "find_libraries", lambda: found)
     entered, left = ([threading.Event() for _ in range(4)] for _ in range(2))
     seen, after = [], []
 

@@ -6,24 +6,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import chain
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.common.slices import slices
 from cavity.common.types import Floats
 
 Index = NDArray[np.integer[Any]]
 Bytes = NDArray[np.uint8]
-Leaves = Callable[[NDArray[Any]], Index]  # cells [D n] → rows of `Forest.value`
+Leaves = Callable[[NDArray[Any]], Index]  # rows [n D] → nodes [trees n]
 
 LEAST = 1e-6  # smallest probability that a member of a pool gives to a class
 ROWS = 1 << 9  # rows per block: their cells stay in the cache
 # pairs of a row and a tree that are walked together: their arrays stay in the cache, too
 PAIRS = 1 << 15
-VALUES = 1 << 20  # numbers at leaves that are summed together
+VALUES = 1 << 15  # numbers at leaves that are summed together
 STEPS = 4  # levels that are walked before pairs at a leaf are left out
 SMALL = 1 << 8  # nodes of a tree, and thresholds of a feature, that a byte can number
 CLIMBED = 1 << 8  # rows that climb together
@@ -52,7 +51,7 @@ def add_codes(X: Any, block: Index, code: Floats) -> Any:
     return coded
 
 
-class Forest(NamedTuple):
+class _Arrays(NamedTuple):
     """Trees with K numbers at each leaf.
 
     The children of a node are neighbours with larger numbers; a leaf is its own child.
@@ -65,7 +64,8 @@ class Forest(NamedTuple):
     leaf: Index  # [nodes], row of `value`: leaves with the same numbers share it
     value: NDArray[np.float32]  # [values K]
     root: NDArray[np.int32]  # [trees]
-    # [trees], where a tree with K = 1 adds its number; 0 if K = C
+    # [trees], where a tree with K = 1 adds its number: 0, 1, ..., C − 1 in each round; 0
+    # if K = C
     column: NDArray[np.int32]
     start: Floats  # [C], or [1] for two classes with one score
     # whether values are scores of a softmax; otherwise they are frequencies, which are
@@ -76,6 +76,14 @@ class Forest(NamedTuple):
     # feature for each level; other features stand for themselves
     block: Index = NO_CODES
     code: Floats = NO_CODES  # 1 for other features
+
+
+class Forest(_Arrays):
+    """Trees that predict."""
+
+    def __reduce__(self) -> Any:
+        """Pickle the arrays alone."""
+        return Forest, tuple(self)
 
     def add_codes(self, X: Any) -> Any:
         """Return rows, an array or an ONNX value, with the codes of categories."""
@@ -94,65 +102,59 @@ class Forest(NamedTuple):
             return np.empty((0, max(2, len(self.start))))
 
         find_leaves: Leaves = self._descend
-        if len(X) > FEW:
-            find_leaves = self._make_climber() or self._descend
+        size = ROWS
+        if len(X) > FEW and self._climbed is not None:
+            find_leaves = _Climber(self._climbed, self.root)
+            size = CLIMBED
         logs = []
-        for piece in slices(len(X), ROWS):
-            cells = np.ascontiguousarray(X[piece].T)
-            logs.append(self._find_logs(find_leaves(cells)))
+        for first in range(0, len(X), size):
+            logs.append(self._find_logs(find_leaves(X[first : first + size])))
         return np.concatenate(logs)
 
     def _sizes(self) -> Index:
         """Return the number of nodes of each tree."""
         return np.diff(self.root, append=len(self.child))
 
-    def _descend(self, cells: NDArray[Any]) -> Index:
-        """Walk rows with cells [D n] down the trees; return rows of `value`, [trees n].
+    def _descend(self, X: NDArray[Any]) -> Index:
+        """Walk rows down the trees; return their leaves, [trees n].
 
         All rows walk together through some of the trees.
         """
-        n = cells.shape[1]
+        n, D = X.shape
         size = max(1, PAIRS // n)
-        found = np.empty((len(self.root), n), np.int32)
-        for trees in slices(len(self.root), size):
-            root = self.root[trees].astype(np.intp)
-            row = np.tile(np.arange(n), len(root)) if n > 1 else None
-            leaves = self._walk(root.repeat(n), row, cells)
-            found[trees] = self.leaf.take(leaves).reshape(-1, n)
+        found = np.empty((len(self.root), n), np.intp)
+        for first in range(0, len(self.root), size):
+            root = self.root[first : first + size].astype(np.intp)
+            place = np.tile(D * np.arange(n), len(root)) if n > 1 else None
+            leaves = self._walk(root.repeat(n), place, X.reshape(-1))
+            found[first : first + size] = leaves.reshape(-1, n)
 
         return found
 
-    def _walk(self, at: Index, row: Index | None, cells: NDArray[Any]) -> Index:
+    def _walk(self, at: Index, place: Index | None, cells: NDArray[Any]) -> Index:
         """Return the leaves below the nodes `at`.
 
-        `row`: number of the row at each node; None if there is one row.
+        `place`: where the row at each node begins in `cells`; None if there is one row.
         """
-        n = cells.shape[1]
-        flat = cells.reshape(-1)
         while True:
             for _ in range(STEPS):
                 before = at
-                cell = self.feature.take(at)
-                if row is not None:
-                    cell = row + np.multiply(cell, n, dtype=np.intp)
-                right = flat.take(cell) > self.threshold.take(at)
-                at = np.add(self.child.take(at), right, dtype=np.intp)
+                cell = self.feature.take(at, mode="clip")
+                if place is not None:
+                    cell = place + cell
+                right = cells.take(cell) > self.threshold.take(at, mode="clip")
+                at = np.add(self.child.take(at, mode="clip"), right, dtype=np.intp)
 
             moved = np.flatnonzero(at != before)
             if not len(moved):
                 return at
-            if row is not None and 2 * len(moved) < len(at):  # leave out the others
-                at[moved] = self._walk(at[moved], row[moved], cells)
+            if place is not None and 2 * len(moved) < len(at):  # leave out the others
+                at[moved] = self._walk(at[moved], place[moved], cells)
                 return at
 
-    def _make_climber(self) -> Leaves | None:
-        """Return a function like `_descend` that is faster for small trees.
-
-        From the deepest nodes up, each node takes over the leaf of one of its children.
-        A byte per node and row numbers that leaf in its tree; another replaces a cell
-        by the number of thresholds below it. A CPU computes dozens of bytes at a time.
-        None if a byte is too small.
-        """
+    @cached_property
+    def _climbed(self) -> Climbed | None:
+        """The trees level by level, for `_Climber`; None if a byte is too small."""
         if len(self.child) > MOST_NODES or self._sizes().max() > SMALL:
             return None
 
@@ -165,22 +167,7 @@ class Forest(NamedTuple):
             self._arrange_levels(roots, rank)
             for roots in np.split(self.root, np.flatnonzero(is_first)[1:])
         ]
-        widest = max(len(level.inner) for level in chain.from_iterable(groups))
-        scratch = np.empty((3, widest, CLIMBED), np.uint8)
-        root = self.root[:, None].astype(np.intp)
-
-        def climb(cells: NDArray[Any]) -> Index:
-            found = np.empty((len(self.root), cells.shape[1]), self.leaf.dtype)
-            for some in slices(cells.shape[1], CLIMBED):
-                code = np.empty(cells[:, some].shape, np.uint8)
-                for feature, thresholds in edges.items():
-                    code[feature] = thresholds.searchsorted(cells[feature, some])
-                numbers = [_climb(levels, code, scratch) for levels in groups]
-                found[:, some] = self.leaf.take(root + np.concatenate(numbers))
-
-            return found
-
-        return climb
+        return Climbed(edges, groups)
 
     def _rank_thresholds(self) -> tuple[dict[int, NDArray[Any]], Index]:
         """Return the distinct thresholds of each feature, and each node's rank [nodes].
@@ -209,7 +196,7 @@ class Forest(NamedTuple):
         levels: list[Level] = []
         own = np.arange(len(self.child)) - np.repeat(self.root, self._sizes())
         while not levels or len(levels[-1].inner):
-            number = np.repeat(own[at, None].astype(np.uint8), CLIMBED, 1)
+            number = own[at, None].astype(np.uint8)
 
             inner = np.flatnonzero(self.child[at] != at)
             at = at[inner]
@@ -238,27 +225,28 @@ class Forest(NamedTuple):
         Trees are added in their order, so that the last bits do not depend on other
         rows.
         """
-        size = max(1, VALUES // (len(leaves) * self.value.shape[1]))
+        rows = self.leaf.take(leaves)
+        size = max(1, VALUES // (len(rows) * self.value.shape[1]))
         sums = []
-        for rows in slices(leaves.shape[1], size):
-            value = self.value.take(leaves[:, rows], 0)
+        for first in range(0, rows.shape[1], size):
+            value = self.value.take(rows[:, first : first + size], 0)
             sums.append(value.astype(np.float64).sum(0))
         return np.concatenate(sums)
 
+    @cached_property
+    def _scores(self) -> Floats:
+        """The number at each leaf, [nodes]."""
+        return self.value[:, 0].astype(np.float64).take(self.leaf)
+
     def _sum_scores(self, leaves: Index) -> Floats:
-        """Return the sum over the trees of each column, in their order, [n C] or [n 1]."""
+        """Return the sum over the trees of each column, [n C] or [n 1]."""
         C = len(self.start)
         size = max(1, PAIRS // len(leaves))
-        value = self.value[:, 0].astype(np.float64)
-        total = np.empty((leaves.shape[1], C))
-        for rows in slices(len(total), size):
-            scores = value.take(leaves[:, rows])
-            n = scores.shape[1]
-            cell = self.column[:, None] + C * np.arange(n)
-            sums = np.bincount(cell.reshape(-1), scores.reshape(-1), n * C)
-            total[rows] = sums.reshape(n, C)
-
-        return total
+        sums = []
+        for first in range(0, leaves.shape[1], size):
+            scores = self._scores.take(leaves[:, first : first + size])
+            sums.append(scores.reshape(-1, C, scores.shape[1]).sum(0).T)
+        return np.concatenate(sums)
 
 
 class Level(NamedTuple):
@@ -267,8 +255,47 @@ class Level(NamedTuple):
     inner: Index  # places of the nodes that split
     feature: Index  # [inner]
     rank: Bytes  # [inner 1], of the threshold
-    # [nodes CLIMBED], number of the leaf at which rows end: constant at leaves
-    number: Bytes
+    number: Bytes  # [nodes 1], in the tree
+
+
+class Climbed(NamedTuple):
+    """Small trees, level by level."""
+
+    edges: dict[int, NDArray[Any]]  # distinct thresholds of each feature that splits
+    groups: list[list[Level]]  # levels of some trees, from their roots down
+
+
+class _Climber:
+    """Finds leaves like `Forest._descend`, faster for small trees.
+
+    From the deepest nodes up, each node takes over the leaf of one of its children. A
+    byte per node and row numbers that leaf in its tree; another replaces a cell by the
+    number of thresholds below it. A CPU computes dozens of bytes at a time.
+
+    Memory is used again by the next call, so a climber belongs to one thread.
+    """
+
+    def __init__(self, climbed: Climbed, root: Index) -> None:
+        self.edges, groups = climbed
+        self.root = root[:, None].astype(np.intp)
+        # constant at leaves
+        self.groups = [
+            [level._replace(number=level.number.repeat(CLIMBED, 1)) for level in levels]
+            for levels in groups
+        ]
+        widest = max(len(level.inner) for levels in groups for level in levels)
+        self.scratch = np.empty((3, widest, CLIMBED), np.uint8)
+        self.found = np.empty((len(root), CLIMBED), np.intp)
+
+    def __call__(self, X: NDArray[Any]) -> Index:
+        """Return the leaves of at most CLIMBED rows, [trees n]."""
+        cells = np.ascontiguousarray(X.T)
+        code = np.empty(cells.shape, np.uint8)
+        for feature, thresholds in self.edges.items():
+            code[feature] = thresholds.searchsorted(cells[feature])
+        numbers = [_climb(levels, code, self.scratch) for levels in self.groups]
+        found = self.found[:, : len(X)]
+        return np.add(self.root, np.concatenate(numbers), out=found)
 
 
 def _climb(levels: list[Level], code: Bytes, scratch: Bytes) -> Bytes:

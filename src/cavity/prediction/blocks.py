@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.blas_threads import ONE_BLAS_THREAD
+from cavity.common.namespaces import NUMPY
 from cavity.common.prefetch import prefetch
 from cavity.common.types import Floats
 from cavity.errors import BadInput
@@ -23,6 +28,10 @@ from cavity.tables.validation import Features, Prepared, check_rows, warn_notes
 
 Results = TypeVar("Results", bound=tuple[Any, ...])
 BLOCK_BYTES = 32 << 20  # largest block of rows; a few blocks are in flight at a time
+# rows that a thread takes at a time on a CPU, however many threads there are: the last
+# bits depend on it
+THREAD_ROWS = 1024
+MOST_THREADS = 4  # each holds the memory of a quadrature
 
 
 def predict_blocks(
@@ -36,12 +45,47 @@ def predict_blocks(
     Only one block is in memory at a time.
     """
     size = _block_size(model, features)
-    parts = [predict(model, rows) for rows in _read_blocks(model, features, X, size)]
+    parts = [
+        part
+        for rows in _read_blocks(model, features, X, size)
+        for part in _predict_parts(model, rows, predict)
+    ]
     if len(parts) == 1:
         return parts[0]
 
     joined: Any = tuple(map(np.concatenate, zip(*parts, strict=True)))
     return joined
+
+
+def _predict_parts(
+    model: FittedModel,
+    rows: Floats,
+    predict: Callable[[FittedModel, Floats], Results],
+) -> list[Results]:
+    """Predict parts of a block in threads, which NumPy runs side by side."""
+    if model.xp is not NUMPY or len(rows) <= THREAD_ROWS:
+        return [predict(model, rows)]
+
+    parts = [rows[i : i + THREAD_ROWS] for i in range(0, len(rows), THREAD_ROWS)]
+    predict_part = partial(predict, model)
+    threads = _count_threads()
+    if threads == 1:
+        return list(map(predict_part, parts))
+
+    model.prepare()
+    with ONE_BLAS_THREAD, ThreadPoolExecutor(threads, "cavity-predict") as pool:
+        return list(pool.map(predict_part, parts))
+
+
+def _count_threads() -> int:
+    """Return the CPUs that the process may use; OMP_NUM_THREADS limits them."""
+    count = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        count = len(os.sched_getaffinity(0))
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    if limit.isdecimal():
+        count = min(count, int(limit))
+    return max(1, min(count, MOST_THREADS))
 
 
 def _read_blocks(

@@ -77,6 +77,10 @@ class FittedModel(_Arrays):
         Z = self.xp.double(self.Z) if self.xp is NUMPY else self.Z
         return self.formula.prepare(Z)
 
+    def prepare(self) -> None:
+        """Compute what predictions share, before several threads predict."""
+        _ = self.points, self.form
+
     @property
     def xp(self) -> Any:
         """Namespace of the arrays."""

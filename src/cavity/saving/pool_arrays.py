@@ -99,10 +99,18 @@ def _restore_member(arrays: Arrays, boosted: bool | str | None) -> Member:
     forest = Forest(**arrays, boosted=boosted is True)
     threshold = np.where(_find_leaves(forest), np.inf, forest.threshold)
     forest = forest._replace(threshold=threshold.astype(forest.threshold.dtype))
-    if not _are_apart(forest):
+    if not (_are_apart(forest) and _are_rounds(forest)):
         raise BadFile("the trees of the pool do not fit together.")
 
     return forest
+
+
+def _are_rounds(forest: Forest) -> bool:
+    """Return whether each round of boosting has a tree for every score."""
+    scores = len(forest.start)
+    order = np.arange(len(forest.root)) % scores
+    in_order = len(order) % scores == 0 and np.array_equal(forest.column, order)
+    return in_order or not forest.boosted
 
 
 def _are_apart(forest: Forest) -> bool:

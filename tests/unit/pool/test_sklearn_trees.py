@@ -1,5 +1,6 @@
 """Trees as arrays predict what scikit-learn's own objects do."""
 
+import pickle
 import sys
 
 import numpy as np
@@ -94,6 +95,16 @@ def test_blocks_of_numbers_at_leaves_do_not_matter():
     assert 60 * 100 * ROWS > 2 * VALUES
     parts = [forest.log_proba(X[rows]) for rows in slices(ROWS, 50)]
     np.testing.assert_array_equal(forest.log_proba(X), np.concatenate(parts))
+
+
+@pytest.mark.parametrize("name", ["boosting", "forest"])
+def test_a_pickle_holds_the_arrays_alone(name):
+    X, y = make_classification(300, 6, n_informative=4, n_classes=4, random_state=0)
+    forest = make_forest(MODELS[name].fit(X, y))
+    before = pickle.dumps(forest)
+    whole = forest.log_proba(X)
+    assert pickle.dumps(forest) == before
+    np.testing.assert_array_equal(pickle.loads(before).log_proba(X), whole)
 
 
 @pytest.mark.parametrize("name", ["boosting", "extra trees", "leaves"])

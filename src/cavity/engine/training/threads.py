@@ -9,37 +9,26 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache
 from typing import Any
 
 import torch
-from threadpoolctl import ThreadpoolController
+
+from cavity.common.blas_threads import ONE_BLAS_THREAD, find_libraries
 
 # multiply-adds of a C × M × M × batch product for which one thread is fast enough
 ONE_THREAD_WORK = 10**8
 
 
-@cache
-def _find_libraries() -> ThreadpoolController:
-    """Return the loaded libraries of BLAS and OpenMP.
-
-    Finding them takes milliseconds that a small fit notices.
-    """
-    return ThreadpoolController()
-
-
 class _Limit:
     """One thread, as long as any fit of the process asks for it.
 
-    NumPy's and SciPy's number of threads belongs to the process, torch's to each
-    thread. The first fit to enter notes both. Each fit restores torch's number for its
-    own thread, and the last one to leave restores the number of the process.
+    BLAS's number of threads belongs to the process, torch's to each thread. The first
+    fit to enter notes torch's, and each fit restores it for its own thread.
     """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.fits = 0
-        self.blas: Any = None
         self.torch = 1
 
     def __enter__(self) -> None:
@@ -48,15 +37,14 @@ class _Limit:
             found = torch.get_num_threads()
             if not self.fits:
                 self.torch = found
-                self.blas = _find_libraries().limit(limits=1, user_api="blas")
+            ONE_BLAS_THREAD.__enter__()
             self.fits += 1
             torch.set_num_threads(1)
 
     def __exit__(self, *_: object) -> None:
         with self.lock:
             self.fits -= 1
-            if not self.fits and self.blas is not None:
-                self.blas.restore_original_limits()
+            ONE_BLAS_THREAD.__exit__()
             torch.set_num_threads(self.torch)
 
 
@@ -71,7 +59,7 @@ def limit_openmp() -> AbstractContextManager[Any]:
 
     Next to other work, scikit-learn's threads wait for each other.
     """
-    return _find_libraries().limit(limits=1, user_api="openmp")
+    return find_libraries().limit(limits=1, user_api="openmp")
 
 
 def limit_threads(work: int) -> AbstractContextManager[None]:
