@@ -69,12 +69,13 @@ def _predict_parts(
     parts = [rows[i : i + THREAD_ROWS] for i in range(0, len(rows), THREAD_ROWS)]
     predict_part = partial(predict, model)
     threads = _count_threads()
-    if threads == 1:
-        return list(map(predict_part, parts))
+    with ONE_BLAS_THREAD:  # the last bits depend on its threads
+        if threads == 1:
+            return list(map(predict_part, parts))
 
-    model.prepare()
-    with ONE_BLAS_THREAD, ThreadPoolExecutor(threads, "cavity-predict") as pool:
-        return list(pool.map(predict_part, parts))
+        model.prepare()
+        with ThreadPoolExecutor(threads, "cavity-predict") as pool:
+            return list(pool.map(predict_part, parts))
 
 
 def _count_threads() -> int:
