@@ -14,6 +14,7 @@ from cavity.errors import BadFile, BadInput, BadOption, CavityError, NotPositive
 if TYPE_CHECKING:
     from cavity import (
         callbacks,
+        cluster,
         distributed,
         export,
         kernels,
@@ -40,6 +41,7 @@ __all__ = [
     "Training",
     "__version__",
     "callbacks",
+    "cluster",
     "distributed",
     "export",
     "kernels",
@@ -54,6 +56,7 @@ __all__ = [
 # modules that are attributes of `cavity`
 _MODULES = {
     "callbacks": "cavity.callbacks",
+    "cluster": "cavity.cluster",
     "distributed": "cavity.distributed",
     "export": "cavity.export",
     "kernels": "cavity.kernels",
