@@ -65,7 +65,6 @@ class CavityModel(AbstractModel):  # type: ignore[misc]
         held = None
         if X_val is not None and known.any():
             held = (self.preprocess(X_val)[known], np.asarray(y_val)[known])
-
         seconds = None if time_limit is None else SHARE_OF_TIME * time_limit
         threads = torch.get_num_threads()
         if not isinstance(num_cpus, str):
