@@ -58,7 +58,7 @@ METHODS: dict[str, methods.Method] = {
     "PowerEP": methods.PowerEP(),
     "REP(epsilon=0)": methods.REP(epsilon=0),
     "GFITC": methods.GFITC(),
-    "VI, robust-max": methods.VI(),
+    "VI, robust-max": methods.VI(likelihood="robust-max"),
     "VI, softmax": methods.VI(likelihood="softmax"),
     "Laplace": methods.Laplace(),
 }

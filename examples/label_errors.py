@@ -21,18 +21,17 @@ given[wrong] = (y[wrong] + rng.integers(1, 3, size=9)) % 3
 clf = GPClassifier(random_state=0).fit(X, given)
 suspects = clf.suspect_labels(15)
 rows, probability = suspects.rows, suspects.scores
-print(" row  label  probability  other grower")
-log_p = clf.loo_log_proba_
-for row, p in zip(rows, probability, strict=True):
+print(" row  label  probability  suggested")
+for row, p, other in zip(rows, probability, suspects.suggested, strict=True):
     print(
-        f"{row:4}  {given[row]:5}  {p:11.4f}  {log_p[row].argmax():5}  "
+        f"{row:4}  {given[row]:5}  {p:11.4f}  {other:9}  "
         f"{'wrong' if row in wrong else ''}"
     )
 
 # %% Put right the labels that are wrong by at least five to one, as the model sees it
 fixed = given.copy()
-sure = rows[probability < 0.15]
-fixed[sure] = log_p[sure].argmax(1)
+sure = probability < 0.15
+fixed[rows[sure]] = suspects.suggested[sure]
 print(f"\nwrong labels: {(given != y).sum()} before, {(fixed != y).sum()} after")
 
 # %% The number to check: how many of the nine wrong labels are among the first fifteen

@@ -12,11 +12,11 @@ from importlib import import_module
 from pathlib import Path
 
 from cavity.errors import BadOption, CavityError
+from experiments.check import check_rows
 from experiments.runner import (
     RESULTS,
     Echo,
     RunOptions,
-    check_rows,
     format_duration,
     plan,
     run_target,
@@ -167,14 +167,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _dispatch(
     args: argparse.Namespace, options: RunOptions, parser: argparse.ArgumentParser
 ) -> int:
-    if args.check or args.target == "check":
-        return check_rows(options, args.seed, args.seconds)
-    if args.target is None:
-        parser.error("name a target")
-    if args.target == "page":
-        from experiments import page
-
-        return page.write_all(options.results)
     selection = Selection(
         tuple(args.sets),
         tuple(args.methods),
@@ -182,6 +174,14 @@ def _dispatch(
         args.splits,
         args.epochs,
     )
+    if args.check or args.target == "check":
+        return check_rows(options, selection, args.seed, args.seconds)
+    if args.target is None:
+        parser.error("name a target")
+    if args.target == "page":
+        from experiments import page
+
+        return page.write_all(options.results)
     return run(args.target, selection, options, args.plan)
 
 

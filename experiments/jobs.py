@@ -209,6 +209,14 @@ def versions() -> str:
     )
 
 
+def describe_version(row: Row) -> str:
+    """Return the version that computed a row: "cavity 0.1.0"."""
+    version = str(row["versions"]).partition(" code ")[0]
+    if version.startswith("cavity "):
+        return version
+    return "a version that was not recorded"
+
+
 # ---------------------------------------------------------------- result files
 class ResultFile:
     """Rows on disk.

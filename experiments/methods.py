@@ -16,8 +16,10 @@ class Method(NamedTuple):
 TEMPERATURE = {"calibration": "temperature"}
 POOLED, SLOW = {"share": "prior"}, {"learning_rate": 1e-3}
 
-# The stored rows of "vi" stepped q by its gradient with L-BFGS, as in the papers; today
-# every VI takes natural-gradient steps.
+# The papers step q by its gradient; on full batches with L-BFGS.
+ROBUST = {"likelihood": "robust-max"}
+PAPERS_VI = ROBUST | {"q_update": "gradient"}
+
 METHODS: dict[str, Method] = {
     "auto": Method(
         "auto", {}, {"effort": "fast", "calibration": None}
@@ -49,16 +51,16 @@ METHODS: dict[str, Method] = {
     "gfitc": Method(
         "gfitc", {}, {"tol": 1e-4}
     ),  # its epochs are long, and L-BFGS has converged by then
-    "vi": Method("vi"),
-    "vi_rate": Method("vi", {}, SLOW),
-    "vi_softmax": Method("vi", {"likelihood": "softmax"}),
-    "vi_natural": Method("vi"),
-    "vi_temperature": Method("vi", {}, TEMPERATURE),
-    "vi_long": Method("vi"),
-    "vi_longer": Method("vi"),
-    "vi_prior": Method("vi", {}, POOLED),
-    "vi_prior_long": Method("vi", {}, POOLED),
-    "vi_large": Method("vi", {}, POOLED),
+    "vi": Method("vi", PAPERS_VI),
+    "vi_rate": Method("vi", PAPERS_VI, SLOW),
+    "vi_softmax": Method("vi", {"likelihood": "softmax", "q_update": "gradient"}),
+    "vi_natural": Method("vi", ROBUST),
+    "vi_temperature": Method("vi", ROBUST, TEMPERATURE),
+    "vi_long": Method("vi", ROBUST),
+    "vi_longer": Method("vi", ROBUST),
+    "vi_prior": Method("vi", ROBUST, POOLED),
+    "vi_prior_long": Method("vi", ROBUST, POOLED),
+    "vi_large": Method("vi", ROBUST, POOLED),
 }
 
 TITLES = {

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from experiments import (
     accuracy,
+    calibration,
     figures,
     performance,
     references,
@@ -23,7 +24,7 @@ from experiments import (
     tables,
     toy,
 )
-from experiments.jobs import ROOT, Row
+from experiments.jobs import ROOT, Row, describe_version
 from experiments.methods import title
 from experiments.scores import mean_cells
 from experiments.targets import PAPER, SHARES, TARGETS, TOY_METHODS, Target
@@ -94,7 +95,9 @@ def write_section(target: Target, rows: Rows) -> str:
 def _state(target: Target, found: list[Row]) -> str:
     done, total = len({(r["settings"], r["split"]) for r in found}), len(target.jobs())
     count = f"{done} of {total}" if done < total else f"all {total}"
-    return f"`python -m experiments {target.name}`: {count} fits."
+    origins = sorted({describe_version(row) for row in found if row["versions"]})
+    by = f" Computed by {', '.join(origins)}." if origins else ""
+    return f"`python -m experiments {target.name}`: {count} fits.{by}"
 
 
 def _table2(rows: list[Row]) -> list[str]:
@@ -243,12 +246,12 @@ BLOCKS: dict[str, Callable[[Rows], str]] = {
     "flipped": lambda rows: tables.flipped(rows.read("flipped")),
     "confidence": lambda rows: tables.confidence(rows.read("confidence")),
     "flights": lambda rows: tables.curves(rows.select("flights")),
-    "tables-report": lambda rows: table_text.short_table(rows.folder),
     "accuracy": lambda rows: accuracy.table(accuracy.read(rows.folder), sparse=False),
     "accuracy-sparse": lambda rows: accuracy.table(
         accuracy.read(rows.folder), sparse=True
     ),
     "accuracy-facts": lambda rows: accuracy.facts(accuracy.read(rows.folder)),
+    "estimates": lambda rows: calibration.table(rows.folder),
     "row-curve": lambda rows: row_curve.write_block(rows.folder),
     "predictions": lambda rows: performance.predictions(rows.folder),
     "steps": lambda rows: performance.steps(rows.folder),
@@ -262,7 +265,7 @@ BLOCKS: dict[str, Callable[[Rows], str]] = {
 
 def marked_documents(root: Path = ROOT) -> dict[Path, str]:
     """Every document with marked tables, and its text."""
-    paths = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
+    paths = sorted((root / "docs").rglob("*.md"))
     texts = {path: path.read_text(encoding="utf-8") for path in paths}
     return {path: text for path, text in texts.items() if BLOCK.search(text)}
 

@@ -21,9 +21,11 @@ OPENML = {
     "vehicle": ("vehicle", 1),
     "vowel": ("vowel", 2),
     "waveform": ("waveform-5000", 1),
-    "wine": ("wine", 1),
     "mnist": ("mnist_784", 1),
 }
+
+# these files of scikit-learn have the rows of UCI, in the same order
+SHIPPED = {"iris": "load_iris", "wine": "load_wine"}
 
 
 class PaperTable(NamedTuple):
@@ -35,7 +37,7 @@ class PaperTable(NamedTuple):
 
 def load(name: str, data_home: str | os.PathLike[str] | None = None) -> PaperTable:
     """Load a table by name: NAME.csv or NAME.csv.gz in `data_home` or in the folder
-    $CAVITY_DATA, else from OpenML.
+    $CAVITY_DATA, else from scikit-learn or OpenML.
 
     The files have a header row, numeric columns, and the label in the last column.
     """
@@ -43,6 +45,8 @@ def load(name: str, data_home: str | os.PathLike[str] | None = None) -> PaperTab
         for suffix in (".csv", ".csv.gz"):
             if folder and (path := Path(folder) / (name + suffix)).is_file():
                 return read_csv(path)
+    if name in SHIPPED:
+        return _load_shipped(name)
     return _load_openml(name)
 
 
@@ -55,6 +59,14 @@ def read_csv(path: Path) -> PaperTable:
         np.array([row[:-1] for row in rows], dtype=np.float64),
         np.array([row[-1] for row in rows]),
     )
+
+
+def _load_shipped(name: str) -> PaperTable:
+    """A table of scikit-learn; labels count from 1, as in UCI's file of wine."""
+    from sklearn import datasets
+
+    found = getattr(datasets, SHIPPED[name])()
+    return PaperTable(found.data, (found.target + 1).astype(str))
 
 
 def _load_openml(name: str) -> PaperTable:

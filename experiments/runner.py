@@ -11,15 +11,11 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
-
-from cavity.errors import BadInput
 from experiments import workers
-from experiments.jobs import ROOT, Context, Job, Row, current_commit, key_of, versions
+from experiments.jobs import ROOT, Context, Job, Row, current_commit
 from experiments.sets import SIZES
-from experiments.targets import TARGETS, Selection, Target
+from experiments.targets import Selection, Target
 
 Echo = Callable[[str], None]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -236,118 +232,3 @@ class Progress:
         """End the line."""
         if sys.stderr.isatty() and self.count:
             print(file=sys.stderr)
-
-
-# ---------------------------------------------------------------- checking committed rows
-CHECKED = (
-    "table2",
-    "flipped",
-    "new_thyroid",
-)  # fits whose scores do not depend on time limits
-CHECK_COUNT = 3
-ROUNDING = (
-    1e-6  # same code and versions: only rounding may differ, and rows keep ten digits
-)
-
-# Other code or versions: sums in another order change the last bit, and 250 iterations
-# of a sign-based rule magnify it. With every entry of X changed by a factor of about 1
-# + 1e-10, the NLL of 16 fits moved by up to 0.14, and by up to 0.6 standard deviations
-# of its cell over the splits (decision 13). So: one standard deviation, and at least
-# this.
-MIN_TOLERANCE = 0.02
-
-
-class Candidate(NamedTuple):
-    """A committed row, the job that recomputes it, and the tolerance under other
-    versions.
-    """
-
-    row: Row
-    job: Job
-    tolerance: float
-
-
-def check_rows(
-    options: RunOptions, seed: int | None, seconds: float, echo: Echo = print
-) -> int:
-    """Recompute three random rows; return 1 if one disagrees or fails."""
-    pool = find_candidates(options.results, seconds)
-    seed = int(np.random.default_rng(seed).integers(2**31)) if seed is None else seed
-    picked = np.random.default_rng(seed).choice(
-        len(pool), min(CHECK_COUNT, len(pool)), replace=False
-    )
-    chosen = {pool[i].job: pool[i] for i in picked}
-    echo(
-        f"{len(chosen)} of {len(pool)} rows (fits of at most {seconds:g} s), --seed "
-        f"{seed}"
-    )
-    queue = workers.JobQueue(list(chosen), dict.fromkeys(chosen, 0.0), None)
-    bad = 0
-    for done in workers.run_jobs(queue, options.jobs, options.context()):
-        old, _, tolerance = chosen[done.job]
-        wrong = done.failure or find_disagreement(old, done.rows[0], tolerance)
-        same = old["versions"] == versions()
-        code = (
-            "same code and versions"
-            if same
-            else f"other code or versions: within {tolerance:.3f}"
-        )
-        change = (
-            ""
-            if done.failure
-            else f", NLL {old['nll']:.6f} → {done.rows[0]['nll']:.6f}"
-        )
-        echo(
-            f"{'DISAGREES' if wrong else 'agrees'}: {done.job} "
-            f"({code}{change}){': ' + wrong if wrong else ''}"
-        )
-        bad += bool(wrong)
-    return 1 if bad else 0
-
-
-def find_candidates(results: Path, seconds: float) -> list[Candidate]:
-    """Rows at full settings whose fit took at most this many seconds."""
-    found = []
-    for target in (TARGETS[name] for name in CHECKED):
-        jobs = {job.key: job for job in target.jobs()}
-        rows = [
-            row for row in target.result_file(results).read() if key_of(row) in jobs
-        ]
-        spread = _standard_deviations(rows)
-        found += [
-            Candidate(
-                row, jobs[key_of(row)], max(MIN_TOLERANCE, spread[row["settings"]])
-            )
-            for row in rows
-            if row["seconds"] <= seconds
-        ]
-    if not found:
-        raise BadInput(
-            f"no rows of fits of at most {seconds:g} s in {results}: pass another "
-            f"--results or --seconds."
-        )
-    return found
-
-
-def _standard_deviations(rows: list[Row]) -> dict[str, float]:
-    """Standard deviation of the NLL over the splits, by settings."""
-    groups: dict[str, list[float]] = {}
-    for row in rows:
-        groups.setdefault(row["settings"], []).append(row["nll"])
-    return {key: float(np.std(values)) for key, values in groups.items()}
-
-
-def find_disagreement(old: Row, new: Row, tolerance: float) -> str:
-    """The scores that differ by more than allowed; an empty string if all agree."""
-    same = old["versions"] == new["versions"] and old["device"] == new["device"]
-    allowed = {"nll": ROUNDING, "error": ROUNDING} if same else {"nll": tolerance}
-    wrong = {
-        name: most
-        for name, most in allowed.items()
-        if not abs(new[name] - old[name]) <= most
-    }
-    return "; ".join(
-        f"{name} {new[name]:.6f}, the row has {old[name]:.6f} (allowed difference "
-        f"{most:g})"
-        for name, most in wrong.items()
-    )

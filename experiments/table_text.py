@@ -248,21 +248,6 @@ def summarize(results: list[Result]) -> str:
     return "\n\n".join(part for part in parts if part) or "No results."
 
 
-def short_table(results: Path) -> str:
-    """Return the ranks and ratios of the raw tables that decided nothing."""
-    found = [
-        r
-        for r in read_results(results / FILE)
-        if (r.collection, r.use) == ("raw", "report")
-    ]
-    parts = [ratio_table(found), "\n".join(compare_peers(found))]
-    return (
-        "\n\n".join(part for part in parts if part)
-        if found
-        else "Not measured yet: `python -m experiments tables`."
-    )
-
-
 def write_section(results: Path, text: str) -> str:
     """Return the section of docs/results/comparison.md; an empty string without
     results.

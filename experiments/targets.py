@@ -391,9 +391,17 @@ class Selection:
     def apply(self, target: Target) -> list[Job]:
         """The selected jobs."""
         jobs = target.jobs()
+        self.check(jobs)
+        return self.pick(jobs)
+
+    def check(self, jobs: list[Job]) -> None:
+        """Raise BadOption if a name is in none of the jobs."""
         self._check("--sets", self.sets, (job.dataset for job in jobs))
         self._check("--methods", self.methods, (job.method for job in jobs))
         self._check("--inducing", self.inducing, (job.inducing for job in jobs))
+
+    def pick(self, jobs: list[Job]) -> list[Job]:
+        """The jobs of this selection; none for names that they do not have."""
         kept = [
             job
             for job in jobs

@@ -29,6 +29,7 @@ ROOT_PAGES = (
     "CONTRIBUTING.md",
     "NOTATION.md",
     "README.md",
+    "RELEASING.md",
     "SECURITY.md",
     "examples/README.md",
 )
@@ -37,10 +38,10 @@ LINK = re.compile(r"\[(?P<text>[^]]*)\]\((?P<path>[^)#:\s]+)(?P<anchor>#[^)\s]*)
 
 def place(path: str) -> str:
     """Return where a file of the repository is in the site: docs/ is its root, and
-    README.md its overview.
+    README.md its home.
     """
     if path == "README.md":
-        return "overview.md"
+        return "index.md"
     if path.endswith(".ipynb"):
         path = path.replace(".ipynb", ".md")
     return path.removeprefix("docs/")

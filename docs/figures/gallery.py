@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/gallery.md: plots, the examples, and pages as a browser
+"""Draw the pictures of docs/tutorial.md: plots, the examples, and pages as a browser
 shows them.
 
     python docs/figures/gallery.py

@@ -1,15 +1,10 @@
-"""Draw the README's figure: what three models believe far from their data, and the
-price of a good test NLL.
+"""Draw the README's figure: what three models believe far from their data.
 
-    python docs/figures/strength.py
-
-The maps are computed here; NLL and seconds are those of the raw tables that decided
-nothing, of benchmarks/results/raw_tables.csv.
+python docs/figures/strength.py
 """
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,29 +19,9 @@ from cavity import GPClassifier
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
-from experiments.table_summary import (
-    compare,
-    fit_seconds,
-    floored_nll,
-    geometric_mean,
-    read_results,
-)
-
-RESULTS = ROOT / "benchmarks" / "results" / "raw_tables.csv"
 PICTURE = Path(__file__).with_name("strength.png")
 
 COLOURS = ["#2f6db3", "#e08020", "#2f9e6e"]
-LABELS = {  # and where it stands beside its mark, in points
-    "fast": ("cavity, fast", 7, 1),
-    "default": ("cavity", 0, -6),
-    "hgb": ("HistGradientBoosting", 0, 5),
-    "lgbm": ("LightGBM", -6, 4),
-    "cat": ("CatBoost", 6, 0),
-    "realmlp": ("RealMLP", 0, 5),
-    "lr": ("logistic regression", 6, 0),
-}
 STYLE: dict[Any, Any] = {
     "font.size": 10.5,
     "axes.spines.top": False,
@@ -94,54 +69,6 @@ def draw_map(model: Any, name: str, X: np.ndarray, y: np.ndarray, ax: Axes) -> N
     ax.set_yticks([])
 
 
-def relative_scores() -> dict[str, tuple[float, float]]:
-    """Return seconds and NLL of each method relative to HistGradientBoosting: geometric
-    means over the tables.
-    """
-    results = [
-        r for r in read_results(RESULTS) if (r.collection, r.use) == ("raw", "report")
-    ]
-    found = {}
-    for m in LABELS:
-        seconds = compare(results, m, "hgb", fit_seconds, one_machine=True).values()
-        nll = compare(results, m, "hgb", floored_nll).values()
-        if seconds and nll:
-            found[m] = geometric_mean(seconds).mean, geometric_mean(nll).mean
-    return found
-
-
-def draw_scores(ax: Axes) -> None:
-    """Draw one mark per method: seconds to the right, NLL upwards."""
-    for method, (seconds, nll) in relative_scores().items():
-        label, x, y = LABELS[method]
-        ours = label.startswith("cavity")
-        colour = COLOURS[0] if ours else "#666666"
-        ax.scatter(seconds, nll, color=colour, s=46 if ours else 24, zorder=2)
-        ax.annotate(
-            label,
-            (seconds, nll),
-            (x, y),
-            textcoords="offset points",
-            fontsize=9,
-            color=colour,
-            ha="left" if x > 0 else "right" if x < 0 else "center",
-            va="center" if x else "bottom" if y > 0 else "top",
-            fontweight="bold" if ours else "normal",
-        )
-    ax.set_xscale("log")
-    ax.set_xticks([0.1, 1, 10, 100], ["0.1", "1", "10", "100"])
-    ax.minorticks_off()
-    ax.margins(0.12, 0.1)
-    ax.grid(color="#eeeeee")
-    ax.set_xlabel("seconds of a fit, relative to the same")
-    ax.set_title(
-        "NLL relative to HistGradientBoosting",
-        fontweight="bold",
-        loc="left",
-        fontsize=11.5,
-    )
-
-
 def main() -> None:
     """Fit the three models and write the figure."""
     X, y = spirals()
@@ -151,11 +78,10 @@ def main() -> None:
         "cavity": GPClassifier(random_state=0),
     }
     with rc_context(STYLE):
-        figure = Figure(figsize=(14, 3.7), layout="constrained")
-        axes = figure.subplots(1, 4, width_ratios=[1, 1, 1, 1.25])
-        for ax, (name, model) in zip(axes, models.items(), strict=False):
+        figure = Figure(figsize=(10.5, 3.9), layout="constrained")
+        axes = figure.subplots(1, 3)
+        for ax, (name, model) in zip(axes, models.items(), strict=True):
             draw_map(model.fit(X, y), name, X, y, ax)
-        draw_scores(axes[3])
         figure.savefig(PICTURE, dpi=100, metadata={"Software": None})
 
 

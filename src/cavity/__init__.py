@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from cavity.common.removed import explain_removed
 from cavity.common.version import __version__
 from cavity.errors import BadFile, BadInput, BadOption, CavityError, NotPositiveDefinite
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
         likelihoods,
         methods,
         report,
+        testing,
     )
     from cavity.estimators import GPClassifier, GPRegressor, load
     from cavity.fitting.options.training import Training
@@ -50,6 +52,7 @@ __all__ = [
     "methods",
     "plots",
     "report",
+    "testing",
 ]
 
 
@@ -64,6 +67,7 @@ _MODULES = {
     "methods": "cavity.methods",
     "plots": "cavity.report.plots",
     "report": "cavity.report",
+    "testing": "cavity.testing",
 }
 
 if not TYPE_CHECKING:  # a type checker must not believe that every name exists
@@ -81,7 +85,7 @@ if not TYPE_CHECKING:  # a type checker must not believe that every name exists
         if name == "Preparation":
             return import_module("cavity.tables.columns.preparation").Preparation
 
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return explain_removed(__name__)(name)
 
 
 def __dir__() -> list[str]:

@@ -23,6 +23,10 @@ class BadOption(CavityError):
     """An argument has a value that is not allowed."""
 
 
+class BadResult(CavityError, AssertionError):
+    """A method of a kernel or a likelihood returned a wrong result."""
+
+
 class NotPositiveDefinite(CavityError):
     """A covariance matrix could not be factorised, even with more jitter."""
 

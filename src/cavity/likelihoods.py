@@ -4,6 +4,7 @@ from cavity.engine.likelihoods.base import Latents, Likelihood, Moments
 from cavity.engine.likelihoods.gaussian import Committee, Gaussian
 from cavity.engine.likelihoods.library import LIKELIHOODS
 from cavity.engine.likelihoods.logistic_bounds import Jaakkola, Taylor
+from cavity.engine.likelihoods.ordinal import Ordinal
 from cavity.engine.likelihoods.probit import BinaryProbit, ProbitPairs
 from cavity.engine.likelihoods.robust import RobustBinary, RobustMax
 from cavity.engine.likelihoods.softmax import Logistic, LogisticPoint, Softmax
@@ -19,6 +20,7 @@ __all__ = [
     "Logistic",
     "LogisticPoint",
     "Moments",
+    "Ordinal",
     "ProbitPairs",
     "RobustBinary",
     "RobustMax",

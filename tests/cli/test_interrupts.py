@@ -66,7 +66,7 @@ def test_an_interrupt_saves_the_model_as_it_stands_and_ends_with_its_code(
     [
         "cavity.common.files.os.fsync",
         "cavity.fitting.results.extract_model",
-        "cavity.fitting.held_out.estimate_quality",
+        "cavity.fitting.verdict.estimate_quality",
     ],
 )
 def test_a_signal_after_training_does_not_lose_the_model(

@@ -62,6 +62,13 @@ def test_predictions_and_scores_are_those_of_python(folder):
     low, high = (mean + side * NORMAL_95 * std for side in (-1, 1))
     for name, expected in {"mean": mean, "std": std, "low": low, "high": high}.items():
         np.testing.assert_allclose(written[name], expected, rtol=1e-9)
+    options = ["--interval", "0.8", "--out", folder / "p.csv"]
+    run("predict", folder / "m", folder / "test.csv", *options)
+    written = pd.read_csv(folder / "p.csv")
+    expected = gp.predict_interval(table, 0.8)
+    np.testing.assert_allclose(written[["low", "high"]].T, expected, rtol=1e-9)
+    done = run("predict", folder / "m", folder / "test.csv", "--interval", "80")
+    assert done.exit_code == 2 and "--interval" in done.output
     scores = json.loads(
         run("evaluate", folder / "m", folder / "test.csv", "--json", "--quiet").output
     )

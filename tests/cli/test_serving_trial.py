@@ -7,6 +7,7 @@ The browser needs chromium; `make test-browser` installs it. Nothing is installe
 import contextlib
 import csv
 import io
+import itertools
 import json
 import re
 import shutil
@@ -24,12 +25,16 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 import cavity
-from cavity import GPRegressor
+from cavity import BadFile, GPRegressor, Preparation
 from cavity.cli.models import Model
 from cavity.cli.serving import application
 from cavity.cli.serving.application import make_app
-from cavity.cli.serving.server_settings import Access
-from cavity.cli.serving.trial import SECURITY_POLICY, read_page_file
+from cavity.cli.serving.server_settings import Access, Limits
+from cavity.cli.serving.trial import (
+    SECURITY_POLICY,
+    describe_model,
+    read_page_file,
+)
 from cavity.report.colours import COLOURS, ON_DARK
 from support import without_warnings
 
@@ -369,3 +374,43 @@ for (const text of [`a,b\\n"${"z".repeat(1e7)}`]) try { parseTable(text); } catc
     *sizes, message = done.stdout.splitlines()
     assert sizes == ["10000000,1,1,1", "10000000,1,1,1", "5000000,1,1,1"]
     assert "row 1 below the header has a quotation mark" in message
+
+
+SIZES = (0.0, 1.0, -3.0, 1e-170, 1e-300, 5e-324, 1e20, 1e150, 1e199, 1e304, 1e308)
+
+
+@pytest.mark.parametrize("kind", ["columns", "arrays"])
+def test_a_forged_column_is_refused_or_its_slider_is_finite(kind, tmp_path):
+    """A mean of 1e308 ended the server with a math domain error."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=12), "y": ["a", "b"] * 6})
+    model = cavity.GPClassifier("vi", n_inducing=3, max_epochs=1)
+    with without_warnings():
+        if kind == "columns":
+            model.fit(frame.assign(c=["p", "q"] * 6)[["x", "c"]], frame["y"])
+        else:
+            model.fit(frame[["x"]].to_numpy(), frame["y"])
+        model.save(tmp_path / "m.cavity")
+    served = Model.open(tmp_path / "m.cavity")
+    sound = served.prepare
+    described = 0
+    for mean, scale, low, high in itertools.product(SIZES, SIZES, SIZES, SIZES[::3]):
+        try:
+            if kind == "columns":
+                stored = sound.to_json()
+                stored["columns"][0] |= dict(mean=mean, scale=scale, low=low, high=high)
+                served.prepare = Preparation.from_json(stored)
+            else:
+                fitted = served.result.model._replace(
+                    center=np.array([mean]), spread=np.array([abs(scale) or 1.0])
+                )
+                served.result = served.result._replace(model=fitted)
+            found = describe_model(served, Limits())["columns"][0]
+        except BadFile:
+            continue
+
+        numbers = [found[name] for name in ("low", "high", "step", "typical")]
+        assert np.isfinite([*numbers, *found["others"]]).all()
+        assert found["low"] < found["high"]
+        described += 1
+    assert described > 100

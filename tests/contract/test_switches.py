@@ -1,4 +1,4 @@
-"""Every choice of `GPClassifier` has a switch; docs/parameters.md names them."""
+"""Every choice of `GPClassifier` has a switch; docs/api.md names them."""
 
 import numpy as np
 

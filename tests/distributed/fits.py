@@ -109,7 +109,7 @@ def judge_all():
                 judged,
                 clf.predict_novelty(new),
             ]
-            left_out = [] if name == "held out" else [clf.loo_log_proba_.ravel()]
+            left_out = [] if name == "held out" else [clf.held_out_.log_proba.ravel()]
             found[name] = np.concatenate(parts + left_out)
     return found
 

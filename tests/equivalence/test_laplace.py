@@ -285,7 +285,7 @@ def test_what_laplace_does_not_use_is_refused():
         with pytest.raises(BadOption, match="not the average over f"):
             gp.predict_uncertainty(X)
     with pytest.raises(BadOption, match="likelihood='softmax'"):
-        classifier("vi", predictive="probit").fit(X, y)
+        classifier("vi", likelihood="probit", predictive="probit").fit(X, y)
     with pytest.raises(BadOption, match="'quadrature', 'probit'"):
         classifier("vi", likelihood="softmax", predictive="mode").fit(X, y)
     with pytest.raises(BadOption, match="every row"):

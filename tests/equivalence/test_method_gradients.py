@@ -133,9 +133,12 @@ def test_the_mean_and_factor_of_q_alone(C):
 SHARED = {
     "SEP": ("sep", {}),
     "tied robust EP": ("rep", {"sites": "tied", "learn": WITH_EPSILON, "epsilon": 0.1}),
-    "natural steps": ("vi", {"learn": WITH_EPSILON}),
+    "natural steps": ("vi", {"likelihood": "robust-max", "learn": WITH_EPSILON}),
     "softmax": ("vi", {"likelihood": "softmax"}),
-    "gradient steps": ("vi", {"q_update": "gradient", "learn": WITH_EPSILON}),
+    "gradient steps": (
+        "vi",
+        {"likelihood": "robust-max", "q_update": "gradient", "learn": WITH_EPSILON},
+    ),
 }
 
 

@@ -329,6 +329,7 @@ def test_gradient_steps_of_the_robust_max_bound_start_from_moment_matching(
     """Near the prior the bound has poor optima."""
     X, y = toy(60, 3)
     given = {"inducing": X[:8], "batch_size": batch_size, "max_epochs": 3}
+    given["likelihood"] = "robust-max"
 
     def first_bound():
         model = classifier("vi", q_update="gradient", random_state=0, **given)

@@ -144,5 +144,5 @@ def test_robust_max_vi_of_two_classes_is_over_confident():
 
     With three latent functions 40 simulations of this f do not show it (mean z² 1.2).
     """
-    ranks = simulate(methods.VI(), 1, 50)
+    ranks = simulate(methods.VI(likelihood="robust-max"), 1, 50)
     assert ranks.excess > 3 and ranks.p_value < 0.01

@@ -1,6 +1,7 @@
 """Copies of a row say nothing new, and a row of weight k is k rows. [METHOD 17]"""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,7 +20,15 @@ def noisy(n, seed=0):
 
 
 def make_table(X, y):
-    return Table(np.asarray(X, float), np.asarray(y), np.ones(len(y)), int(max(y)) + 1)
+    table = Table(np.asarray(X, float), np.asarray(y), np.ones(len(y)), int(max(y)) + 1)
+    return replace(table, cells=has_cells(table))
+
+
+def draw_cells(n, sizes, rng):
+    """Independent columns of whole numbers; labels follow a noisy rule."""
+    X = np.column_stack([rng.integers(size, size=n) for size in sizes]).astype(float)
+    f = 1.5 * (X[:, 0] > 2) - 2 * (X[:, 1] > 3) * (X[:, 2] > 1) + 0.3 * X[:, 2] - 0.3
+    return X, (f + rng.logistic(size=n) > 0).astype(int)
 
 
 @pytest.mark.parametrize("copies", [2, 39, 40, 100])
@@ -43,6 +52,49 @@ def test_rows_with_labels_of_their_own_are_cells():
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.integers(4, size=300), rng.integers(3, size=300)])
     assert has_cells(make_table(X, rng.integers(2, size=300)))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_cells_are_told_from_copies(seed):
+    """By chance or by labels; independent of the number of rows per distinct row."""
+    rng = np.random.default_rng(seed)
+    for n, sizes in ((400, (6, 6, 3)), (400, (6, 8, 8)), (120, (3, 4, 4, 4))):
+        assert has_cells(make_table(*draw_cells(n, sizes, rng)))
+
+    z = rng.normal(size=(300, 1))  # columns that depend on each other
+    dependent = np.round(z + 0.5 * rng.normal(size=(300, 4)))
+    noisy_y = (z[:, 0] + rng.normal(size=300) > 0).astype(int)
+    assert has_cells(make_table(dependent, noisy_y))
+
+    for X in (rng.normal(size=(70, 3)), rng.integers(2, size=(70, 20)), z[:70]):
+        y = (X[:, 0] + rng.normal(size=70) > X[:, 0].mean()).astype(int)
+        for times in (rng.integers(1, 4, size=70), np.where(y, 6, 1)):
+            copied = make_table(X.repeat(times, 0), y.repeat(times))
+            assert not copied.cells
+            assert len(np.unique(find_units(copied))) == len(np.unique(X, axis=0))
+
+
+@pytest.mark.usefixtures("few_trees")
+@pytest.mark.parametrize("sizes", [(6, 6, 3), (6, 8, 8)])
+def test_the_estimate_of_cells_is_that_of_new_rows(sizes):
+    rng = np.random.default_rng(0)
+    clf = GPClassifier(effort="fast", random_state=0)
+    clf.fit(*draw_cells(400, sizes, rng))
+    new, labels = draw_cells(20_000, sizes, rng)
+    true = -np.log(clf.predict_proba(new)[np.arange(20_000), labels]).mean()
+    assert abs(clf.estimate_.log_loss - true) < 2 * clf.estimate_.standard_error
+
+
+@pytest.mark.usefixtures("few_trees")
+def test_the_estimate_of_copies_is_not_too_good():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20_070, 3))
+    y = (X[:, 0] - 0.5 * X[:, 1] + 0.7 * rng.logistic(size=len(X)) > 0).astype(int)
+    times = rng.integers(1, 4, size=70)
+    clf = GPClassifier(effort="fast", random_state=0)
+    clf.fit(X[:70].repeat(times, 0), y[:70].repeat(times))
+    true = -np.log(clf.predict_proba(X[70:])[np.arange(20_000), y[70:]]).mean()
+    assert clf.estimate_.log_loss > true - 0.5 * clf.estimate_.standard_error
 
 
 @pytest.mark.usefixtures("few_trees")
@@ -87,9 +139,11 @@ def test_a_row_of_weight_k_is_k_rows(effort, rows):
     repeated = GPClassifier(**options).fit(X.repeat(times, 0), y.repeat(times))
     np.testing.assert_array_equal(weighted.predict_proba(X), repeated.predict_proba(X))
     assert weighted.estimate_.log_loss == pytest.approx(repeated.estimate_.log_loss)
-    np.testing.assert_allclose(
-        weighted.loo_log_proba_.repeat(times, 0), repeated.loo_log_proba_
+    held, many = weighted.held_out_, repeated.held_out_
+    assert sorted(np.repeat(held.rows, times[held.rows])) == sorted(
+        np.arange(rows).repeat(times)[many.rows]
     )
+    assert held.weight.sum() == many.weight.sum()
 
 
 @pytest.mark.usefixtures("few_trees")

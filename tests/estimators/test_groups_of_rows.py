@@ -17,7 +17,8 @@ from cavity.fitting import folds, judges, monitoring
 from cavity.fitting.options import nest
 from cavity.methods import GFITC
 from cavity.report.baselines import logistic_log_loss
-from cavity.tables.repeats import find_units, has_cells, has_near_copies
+from cavity.tables.near_copies import has_near_copies
+from cavity.tables.repeats import find_units, has_cells
 from cavity.tables.splitting import choose_folds, hold_out
 from cavity.tables.table import Table
 from support import toy
@@ -73,7 +74,7 @@ def test_the_estimate_covers_new_groups(effort, splits):
     assert "40 groups kept together" in str(
         clf.plan_
     ) and "groups kept together" in str(clf.estimate_)
-    assert clf.loo_log_proba_.shape == (400, 2)
+    assert sorted(clf.held_out_.rows) == list(range(400))
 
 
 @pytest.mark.usefixtures("few_trees")
@@ -115,6 +116,46 @@ def test_neither_whole_numbers_nor_heavy_tails_nor_tight_classes_are_near_copies
 @pytest.mark.parametrize(("n_groups", "rows"), [(40, 10), (200, 2), (2000, 10)])
 def test_near_copies_are_found(n_groups, rows):
     assert has_near_copies(make_table(*make_groups(n_groups, rows)[:2]))
+
+
+@pytest.mark.parametrize("rows", [2, 4, 8, 20, None])
+@pytest.mark.parametrize(
+    ("columns", "spread"), [(2, 0.02), (3, 0.05), (5, 0.2), (10, 1 / 3), (20, 1 / 3)]
+)
+def test_near_copies_are_found_where_columns_show_them(columns, spread, rows):
+    """Noise is a share of the spread between groups; None: 2 to 20 rows per group."""
+    rng = np.random.default_rng(0)
+    size = np.full(60, rows) if rows else rng.integers(2, 21, size=60)
+    centre = rng.normal(size=(60, columns))
+    y = (centre[:, 0] + rng.normal(size=60) > 0).repeat(size)
+    X = centre.repeat(size, 0)
+    assert has_near_copies(make_table(X + spread * rng.normal(size=X.shape), y))
+
+
+def test_independent_rows_seldom_look_like_near_copies():
+    found = []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        for n in (80, 400):
+            tables = [rng.normal(size=(n, d)) for d in (1, 2, 8)]
+            tables += [rng.standard_t(2, size=(n, d)) for d in (2, 8)]
+            tables += [rng.integers(10, size=(n, 4)), np.exp(rng.normal(size=(n, 6)))]
+            tables += [
+                datasets.make_classification(
+                    n,
+                    6,
+                    n_informative=4,
+                    n_classes=3,
+                    n_clusters_per_class=2,
+                    class_sep=separation,
+                    random_state=seed,
+                )[0]
+                for separation in (1, 3)
+            ]
+            for X in tables:
+                y = X[:, 0] + X.std(0)[0] * rng.normal(size=n) > np.median(X[:, 0])
+                found.append(has_near_copies(make_table(X, y)))
+    assert np.mean(found) <= 0.02
 
 
 @pytest.mark.parametrize("seed", range(5))

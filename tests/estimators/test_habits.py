@@ -14,7 +14,7 @@ from sklearn.metrics import log_loss
 
 from cavity import GPClassifier, GPRegressor, Training
 from cavity.errors import BadInput, BadOption
-from cavity.fitting import held_out
+from cavity.fitting import verdict
 from cavity.fitting.options import nest
 
 
@@ -41,13 +41,19 @@ def test_the_temperature_comes_from_eval_set(table, effort):
     y_val = np.where(
         np.arange(110) % 3, y_val, (y_val + 1) % 3
     )  # the model is too sure of these
+    alone = model(effort=effort, ensemble=None).fit(X, y, eval_set=(X_val, y_val))
+    assert alone.temperature_ > 1
+    assert alone.loo_log_proba_.shape == (110, 3)  # every row of X was trained on
     fitted = model(effort=effort).fit(X, y, eval_set=(X_val, y_val))
-    assert fitted.temperature_ > 1 and fitted.calibration_ == "110 rows of eval_set"
+    assert (
+        fitted.ensemble_weights_[0] < 1
+        and fitted.calibration_ == "110 rows of eval_set"
+    )
     assert fitted.estimate_.rows == 110
     # each row is scored with weights that the others chose
     loss = log_loss(y_val, fitted.predict_proba(X_val))
     assert loss < fitted.estimate_.log_loss < loss + fitted.estimate_.standard_error
-    assert fitted.loo_log_proba_.shape == (110, 3)  # every row of X was trained on
+    assert not fitted.held_out_.of_table
     same = model(effort=effort).fit(X, y, eval_set=[(X_val, y_val)])
     np.testing.assert_array_equal(
         same.predict_proba(X_val), fitted.predict_proba(X_val)
@@ -145,7 +151,7 @@ def test_a_short_time_limit_leaves_stages_out_and_says_so(table):
 def test_no_temperature_is_fitted_if_only_a_pool_was_asked_for_and_no_member_counts(
     table, monkeypatch
 ):
-    monkeypatch.setattr(held_out, "LEAST_WEIGHT", np.inf)
+    monkeypatch.setattr(verdict, "LEAST_WEIGHT", np.inf)
     X, y, X_val, y_val = table
     for more in ({}, {"eval_set": (X_val, y_val)}):
         fitted = model(calibration=None, ensemble="trees").fit(

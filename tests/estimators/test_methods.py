@@ -28,7 +28,7 @@ METHODS = {
     "rep epsilon": ("rep", {"learn": (*LEARN, "epsilon"), "epsilon": 0.05}),
     "pep": ("pep", {}),
     "gfitc": ("gfitc", {}),
-    "vi natural": ("vi", {}),
+    "vi natural": ("vi", {"likelihood": "robust-max"}),
     "vi softmax": ("vi", {"likelihood": "softmax"}),
     "vi gradient": ("vi", {"q_update": "gradient"}),
     "laplace": ("laplace", {}),
@@ -122,7 +122,7 @@ def test_attributes_are_where_they_belong(name, C):
     method, options = METHODS[name]
     assert hasattr(gp, "elbo_") == (method == "vi")
     assert hasattr(gp, "epsilon_") == (
-        method in ("rep", "vi") and options.get("likelihood") != "softmax"
+        method == "rep" or options.get("likelihood") == "robust-max"
     )
     if method == "vi":
         assert gp.elbo_ == gp.log_marginal_likelihood_
@@ -480,7 +480,8 @@ ALLOWED = [
     ("rep", {"epsilon": 0}),
     ("pep", {"power": 1}),
     ("vi", {"likelihood": "robust-max"}),
-    ("vi", {"learn": ("epsilon",)}),
+    ("vi", {"likelihood": "robust-max", "learn": ("epsilon",)}),
+    ("vi", {"epsilon": 0.01, "learn": ("epsilon",)}),
     ("vi", {"schedule": "outer"}),
     ("rep", {"schedule": "inner-exact"}),
     ("pep", {"schedule": "inner-exact"}),

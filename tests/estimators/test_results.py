@@ -61,7 +61,9 @@ def results(clf, gp) -> dict:
             (4, 4),
         ),
         "predict_uncertainty": (clf.predict_uncertainty(TABLE), (N, 4)),
-        "suspect_labels": (clf.suspect_labels(5), (5, 2)),
+        "suspect_labels": (clf.suspect_labels(5), (5, 4)),
+        "held_out_": (clf.held_out_, (N, 5 + 3 * (1 + len(clf.members_.names)))),
+        "members_": (clf.members_, (len(clf.members_.names), 5)),
         "rank_for_labeling": (clf.rank_for_labeling(TABLE), (N, 2)),
         "estimate_": (clf.estimate_, (2, 4)),
         "estimate_ of numbers": (gp.estimate_, (5, 4)),
@@ -110,10 +112,13 @@ def test_frames_hold_the_numbers_of_the_results(clf) -> None:
 
 def test_suspect_labels_have_scores_and_are_an_index(clf) -> None:
     found = clf.suspect_labels(5)
-    own = np.exp(clf.loo_log_proba_)[
-        found.rows, np.searchsorted(clf.classes_, LABELS[found])
-    ]
-    np.testing.assert_allclose(found.scores, own)
+    held = clf.held_out_
+    place = np.argsort(held.rows)[found.rows]  # folds judge every row
+    label = np.searchsorted(clf.classes_, LABELS[found])
+    np.testing.assert_allclose(found.scores, np.exp(held.log_proba[place, label]))
+    assert found.labels.tolist() == LABELS[found].tolist()
+    likely = clf.classes_[held.log_proba[place].argmax(1)]
+    assert found.suggested.tolist() == likely.tolist()
     assert (
         TABLE.iloc[list(found)].index.tolist() == found.rows.tolist() == list(found)
         and len(found) == 5

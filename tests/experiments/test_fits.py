@@ -5,6 +5,7 @@ import pytest
 
 from experiments import fits, sets, toy
 from experiments.jobs import Context, Job
+from experiments.paper_tables import load
 from experiments.scores import score_predictions
 
 BATCH = {"batch_size": None, "max_epochs": 3, "tol": 0.0}
@@ -99,3 +100,12 @@ def test_folds_of_a_shuffle_are_disjoint_and_cover_the_rows() -> None:
     assert sorted(np.concatenate([f.X_test[:, 0] for f in folds])) == list(range(40))
     assert all((f.y_test == 0).sum() == 2 and len(f.y) == 36 for f in folds)
     assert (sets._fold(X, y, 0).X_test != folds[0].X_test).any()
+
+
+def test_a_table_of_scikit_learn_needs_no_file(monkeypatch, tmp_path) -> None:
+    """Its rows are those of UCI's file, in the same order."""
+    monkeypatch.delenv("CAVITY_DATA", raising=False)
+    X, y = load("wine")
+    assert X.shape == (178, 13) and X[0, :3].tolist() == [14.23, 1.71, 2.43]
+    assert [(y == label).sum() for label in "123"] == [59, 71, 48]
+    assert load("iris").X.shape == (150, 4)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments import page, runner, tables
-from experiments.jobs import ResultFile
+from cavity.errors import BadOption
+from experiments import check, page, runner, tables
+from experiments.jobs import Job, ResultFile
 from experiments.scores import (
     Cell,
     agrees,
@@ -15,13 +16,16 @@ from experiments.scores import (
     is_close,
     mark,
     mean_cell,
+    mean_cells,
     published,
 )
 from experiments.sets import UCI
-from experiments.targets import SHARES, TABLE_METHODS, TARGETS
+from experiments.targets import SHARES, TABLE_METHODS, TARGETS, Selection
+from experiments.workers import Finished
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
+TABLE2 = RESULTS / "table2.csv"
 
 
 def test_no_document_is_out_of_date_with_the_rows() -> None:
@@ -94,9 +98,39 @@ def test_the_check_is_strict_for_the_same_versions_and_has_a_tolerance_for_other
     None
 ):
     old = {"nll": 0.5, "error": 0.1, "versions": "a", "device": "cpu"}
-    assert not runner.find_disagreement(old, old | {"nll": 0.5 + 1e-7}, 0.1)
-    assert "nll" in runner.find_disagreement(old, old | {"nll": 0.501}, 0.1)
+    find_disagreement = check.find_disagreement
+    assert not find_disagreement(old, old | {"nll": 0.5 + 1e-7}, 0.1)
+    assert "nll" in find_disagreement(old, old | {"nll": 0.501}, 0.1)
     other = old | {"versions": "b"}
-    assert not runner.find_disagreement(old, other | {"nll": 0.55}, 0.1)
-    assert "nll" in runner.find_disagreement(old, other | {"nll": 0.61}, 0.1)
-    assert "nll" in runner.find_disagreement(old, other | {"nll": math.nan}, 0.1)
+    assert not find_disagreement(old, other | {"nll": 0.55}, 0.1)
+    assert "nll" in find_disagreement(old, other | {"nll": 0.61}, 0.1)
+    assert "nll" in find_disagreement(old, other | {"nll": math.nan}, 0.1)
+
+
+def test_a_check_allows_two_standard_errors_of_the_cell_and_keeps_to_its_sets() -> None:
+    options = runner.RunOptions(RESULTS)
+    found = check.find_candidates(options, Selection(sets=("wine",)), 1e9)
+    assert {candidate.job.dataset for candidate in found} == {"wine"}
+    cells = mean_cells(TARGETS["table2"].select(ResultFile(TABLE2).read()), "nll")
+    cell = [c for c in found if (c.job.method, c.job.inducing) == ("ep", "10%")]
+    assert len(cell) == cells["10%", "wine", "ep"].n == 20
+    for candidate in cell:
+        assert candidate.tolerance == pytest.approx(2 * cells["10%", "wine", "ep"].se)
+    with pytest.raises(BadOption, match="nowhere"):
+        check.find_candidates(options, Selection(sets=("nowhere",)), 1e9)
+
+
+def test_a_row_that_cannot_run_does_not_disagree() -> None:
+    job = Job("score", "glass", 0, "ep", "10%")
+    old = {"nll": 0.5, "error": 0.1, "versions": "cavity 0.1.0 code 9; torch"}
+    old |= {"device": "cpu", "commit": "0a8312a"}
+    candidate = check.Candidate(old, job, 0.1)
+
+    def judged(nll: float, failure: str = "") -> tuple[int, str]:
+        rows = [] if failure else [old | {"nll": nll, "versions": "b"}]
+        return check.judge(candidate, Finished(job, rows, failure, 1.0))
+
+    assert judged(0.55)[0] == 0 and "cavity 0.1.0 (0a8312a)" in judged(0.55)[1]
+    assert judged(0.65)[0] == check.DISAGREES
+    code, text = judged(0.5, "BadInput: glass.csv")
+    assert code == check.COULD_NOT_RUN and "glass.csv" in text

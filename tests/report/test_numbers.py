@@ -10,24 +10,33 @@ import pytest
 from cavity.cli import explaining, fitting
 from cavity.cli.serving import application, probe, requests
 from cavity.cli.serving.server_settings import CONNECTIONS, HEADER_BYTES, Limits
-from cavity.common import onnx_graph
+from cavity.common import onnx_graph, tensor_files
 from cavity.engine import assembly
 from cavity.engine.likelihoods.quadrature import softmax_integrals as softmax
 from cavity.engine.training import loop
 from cavity.estimators import judgements
 from cavity.explain import sampling
-from cavity.fitting import held_out
+from cavity.fitting import verdict
 from cavity.fitting.options import method, policy, regression_methods
 from cavity.prediction import novelty
 from cavity.report.scores import FEW_ROWS
 from cavity.tables import arrow_tables
 from cavity.tables.columns import inspection, outliers, text_columns
+from cavity.tables.files import text_files
 
 ROOT = Path(__file__).parents[2]
 MIB = 1 << 20
 folds, limits, (least, most) = policy.FOLD_ROWS, Limits(), policy.FOLDS
 
 QUOTED = {
+    "SECURITY.md": [
+        f"more than {tensor_files._HEADER_BYTES // MIB} MB of JSON, "
+        f"{tensor_files._MOST_VALUES:,} JSON values or "
+        f"{tensor_files._MOST_TENSORS:,} tensors",
+        f"reads format {tensor_files.FORMAT} only",
+        f"more than {inspection.MOST_COLUMNS:,} columns or classes",
+        f"a row of more than {text_files.BLOCK_BYTES // MIB} MB",
+    ],
     "docs/cli.md": [
         f"classes with fewer than {FEW_ROWS} rows",
         f"the cells of {explaining.BACKGROUND} other rows",
@@ -41,7 +50,7 @@ QUOTED = {
         f'folds up to {folds["balanced"]:,} rows (`"fast"`: {folds["fast"]}), '
         f"otherwise a fifth of the rows, "
         f"at most {policy.HELD_MOST:,}.",
-        f"below a weight of {held_out.LEAST_WEIGHT}",
+        f"below a weight of {verdict.LEAST_WEIGHT}",
         f"to all rows (up to {policy.REFIT_ROWS:,})",
         f'| up to {folds["balanced"]:,} rows (`"fast"`: {folds["fast"]}) | {least} '
         f"folds that learn again "
@@ -66,13 +75,11 @@ QUOTED = {
         f"hangs for {probe.SILENCE:g} seconds",
     ],
     "docs/explanations.md": [f"from {judgements.N_DRAWS} joint draws"],
-    "docs/methods.md": [
+    "docs/labels.md": [
         f"starts at {method.LEARNT_EPSILON:g} ",
         f"from {method.DEFAULT_EPSILON:g} the kernels",
     ],
-    "docs/parameters.md": [
-        f"sites take more than {2 * 8 * policy.MOST_SITES >> 30} GB"
-    ],
+    "docs/api.md": [f"sites take more than {2 * 8 * policy.MOST_SITES >> 30} GB"],
     "docs/scale.md": [
         f"above {arrow_tables.DENSE_BYTES // MIB} MiB as a dense table",
         f"at least ten, with at most {policy.HELD_MOST:,} of their rows",
@@ -80,7 +87,7 @@ QUOTED = {
         f"up to {policy.SMALL_WORK / 1e7:g}·10⁷",
         f"2 to {loop.FINAL_SWEEPS + 1} times to settle",
     ],
-    "docs/sharp-bits.md": [f"with standard deviation {assembly.PRIOR_SD:g} around"],
+    "docs/faq.md": [f"with standard deviation {assembly.PRIOR_SD:g} around"],
     "docs/tables.md": [
         f"more than {outliers.FAR:,.0f} times as far",
         f"at most {arrow_tables.DENSE_BYTES // MIB} MiB as a dense table",
@@ -90,7 +97,6 @@ QUOTED = {
     ],
     "docs/uncertainty.md": [
         f"R-hat is below {sampling.MOST_R_HAT} ",
-        f"files hold {novelty.QUANTILES} of them",
         f"| {novelty.INSIDE} | as unusual as the most unusual",
     ],
 }
@@ -120,3 +126,19 @@ def test_the_tables_that_pages_count_are_those_of_the_rows() -> None:
     }.items():
         text = (ROOT / page).read_text(encoding="utf-8")
         assert quoted in " ".join(text.split())
+
+
+def test_the_evidence_of_the_readme_is_that_of_the_comparison() -> None:
+    page = (ROOT / "docs/results/comparison.md").read_text(encoding="utf-8")
+    part = page.split("### Tables that decided nothing: raw\n")[1]
+    lines = [line for line in part.splitlines() if line.startswith("| ")]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    ours = dict(zip(rows[0], rows[1], strict=True))
+    assert ours["method"] == "cavity, default"
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    for quoted in (
+        f"has {ours['NLL / HistGradientBoosting']} of the log loss",
+        f"is better on {ours['better than boosting']},",
+        f"takes {ours['seconds / HistGradientBoosting']} times its seconds",
+    ):
+        assert quoted in readme

@@ -54,8 +54,8 @@ def test_a_notebook_becomes_a_page_with_its_outputs(site) -> None:
 
 def test_links_are_turned_and_links_to_folders_become_text(site) -> None:
     linked: set[str] = set()
-    text = "[a](../../README.md#install) [b](../../benchmarks/results) [c](../method.md) [d](nowhere.md)"
-    turned = "[a](../overview.md#install) b [c](../method.md) [d](nowhere.md)"
+    text = "[a](../../README.md#how-it-works) [b](../../benchmarks/results) [c](../method.md) [d](nowhere.md)"
+    turned = "[a](../index.md#how-it-works) b [c](../method.md) [d](nowhere.md)"
     assert site.turn_links(text, "docs/results/scale.md", linked) == turned
     assert linked == {"README.md", "docs/method.md"} and Path(
         site.place("docs/cli.md")

@@ -161,11 +161,11 @@ def test_every_forged_file_that_loads_predicts_probabilities(kind, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "long", ["x" * (5 << 20), [[]] * 1_000_000], ids=["5 MB", "a million values"]
+    "long", ["x" * (25 << 20), [[]] * 1_000_000], ids=["25 MB", "a million values"]
 )
 def test_long_json_is_refused_soon(tmp_path, long):
     """60 MB took 20 s to read, 31 MB of empty lists 8 s."""
-    path, words = tmp_path / "m", "a cavity file has at most 4 MB and 400000"
+    path, words = tmp_path / "m", "a cavity file has at most 24 MB and 400000"
     path.write_bytes(CLASSIFIER.file(CLASSIFIER.meta | {"notes": {"long": long}}))
     for reader in (cavity.load, read_result, describe_model):
         refuse_soon(reader, path, words)

@@ -266,6 +266,16 @@ def test_a_loaded_model_can_be_fitted_anew(tmp_path):
     same_but_for_time(clf, again(clf, tmp_path).fit(X, y))
 
 
+def test_vi_of_an_older_file_keeps_its_likelihood(tmp_path):
+    """Such a file says "vi", and its likelihood is what the default was then."""
+    X, y = toy(20, 3)
+    few = dict(n_inducing=4, max_epochs=2, random_state=0, device="cpu")
+    clf = classifier("vi", likelihood="robust-max", **few).fit(X, y)
+    clf.method = "vi"
+    clf.save(tmp_path / "m")
+    assert cavity.load(tmp_path / "m").method.likelihood == "robust-max"
+
+
 def test_a_file_does_not_choose_where_a_later_fit_writes(tmp_path):
     """B4: `arguments.checkpoint` came from the file, and clone(load(f)).fit overwrote
     what it names.

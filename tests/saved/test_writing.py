@@ -5,11 +5,16 @@ changes.
 import os
 import threading
 import time
+import warnings
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 
+import cavity
 from cavity import BadFile, BadInput
+from cavity.callbacks import Callback
 from cavity.common import files, tensor_files
 
 OLD = b"old"
@@ -155,3 +160,57 @@ def test_meta_data_that_json_cannot_hold_are_a_clear_error(tmp_path):
     with pytest.raises(BadInput, match="JSON"):
         tensor_files.write(tmp_path / "m", "model", {}, {"notes": {"a": object()}})
     assert not list(tmp_path.iterdir())
+
+
+class CountedEpochs(Callback):
+    epochs = 0
+
+    def epoch(self, run, row):
+        self.epochs += 1
+        return False
+
+
+@pytest.mark.parametrize("kind", ["classifier", "regressor", "mixed columns"])
+def test_a_fit_whose_names_have_room_can_be_saved_and_others_do_not_train(
+    kind, tmp_path
+):
+    """80 rows of 9,990 long names trained for minutes, and were not saved."""
+    rng = np.random.default_rng(0)
+    cells = rng.normal(size=(20, 40))
+    made = cavity.GPClassifier if kind != "regressor" else cavity.GPRegressor
+    saved = []
+    for letters in (40_000, 70_000, 150_000):
+        frame = pd.DataFrame(cells, columns=[f"{j}" + "n" * letters for j in range(40)])
+        if kind == "mixed columns":
+            frame[frame.columns[0]] = ["p", "q"] * 10
+        counted = CountedEpochs()
+        model = made(
+            "vi" if kind != "regressor" else "exact", max_epochs=2, callbacks=[counted]
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                model.fit(frame, (cells[:, 1] > 0).astype(int))
+            except BadInput:
+                assert not counted.epochs
+                continue
+
+        model.save(tmp_path / "m.cavity")
+        loaded = cavity.load(tmp_path / "m.cavity")
+        assert loaded.feature_names_in_.tolist() == list(frame.columns)
+        saved.append(letters)
+    assert 40_000 in saved
+    assert 150_000 not in saved
+
+
+def test_the_last_epochs_of_a_long_history_are_saved(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20, 2))
+    model = cavity.GPClassifier("ep", n_inducing=5, max_epochs=2, ensemble=None)
+    model.fit(X, X[:, 0] > 0)
+    epochs = [dict(epoch) for epoch in model.history_] * 100_000
+    model._result = model._result._replace(history=epochs)
+    model.save(tmp_path / "m.cavity")
+    kept = cavity.load(tmp_path / "m.cavity").history_
+    assert kept == epochs[-len(kept) :]
+    assert len(kept) >= 10_000

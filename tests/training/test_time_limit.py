@@ -12,6 +12,10 @@ from sklearn.metrics import log_loss
 
 from cavity import GPClassifier
 from cavity.fitting.options import nest
+from cavity.pool.boosting import Boosting
+from cavity.pool.member_rows import MemberRows
+from cavity.pool.members import Forests
+from cavity.pool.sklearn_trees import choose_columns
 from cavity.tables.inducing_points import _draw
 from support import without_warnings
 
@@ -136,3 +140,63 @@ def test_a_limit_that_passes_while_folds_judge_leaves_a_pool_with_its_estimate(
         )
     assert "1 of 5 folds" in clf.estimate_.how
     assert len(clf.ensemble_weights_) == 1 + len(clf._fitted.pool.members) > 1
+
+
+def test_a_table_without_time_for_all_rows_is_sampled_and_no_member_starts_late(
+    monkeypatch,
+):
+    """2 million rows took twice their limit: they were merged and split as a whole, and
+    boosting began after it with all rows.
+    """
+    fitted = []
+    start = Boosting._start
+
+    def record(self, rows, rounds):
+        fitted.append((clock.seconds, len(rows.y)))
+        return start(self, rows, rounds)
+
+    class Clock:  # a million rows that are merged take ten seconds
+        seconds = 0.0
+
+        def read(self):
+            self.seconds += 0.1
+            return self.seconds
+
+    clock = Clock()
+    monkeypatch.setattr(time, "perf_counter", clock.read)
+    monkeypatch.setattr(Boosting, "_start", record)
+    X, y = smooth(90_000, 0)
+    with pytest.warns(UserWarning, match="time_limit=3"):
+        clf = GPClassifier(random_state=0, device="cpu").fit(X, y, time_limit=3)
+    assert 20_000 <= clf.plan_.training.rows < 80_000
+    assert any("90,000" in said for said in clf.fit_warnings_)
+    assert fitted
+    assert all(rows <= 20_100 for seconds, rows in fitted if seconds > 3)
+    assert clf.predict_proba(X[:5]).shape == (5, 3)
+
+
+def test_boosting_draws_rows_if_there_is_no_time_for_all():
+    X, y = smooth(50_000, 0)
+    rows = MemberRows(X, y, None, 3)
+    held = MemberRows(*smooth(500, 1), None, 3)
+    columns = choose_columns(X, [])
+    seconds = iter(np.linspace(1, 0, 4))
+    _, chosen = Boosting(0.1, 0).fit(rows, columns, held, lambda: next(seconds, -1.0))
+    assert chosen.most_rows == 20_000
+    again, _ = chosen.fit(rows, columns, None, lambda: np.inf)
+    assert again.log_proba(X[:3]).shape == (3, 3)
+    _, usual = Boosting(0.1, 0).fit(rows, columns, held, lambda: np.inf)
+    assert usual.most_rows is None
+
+
+def test_a_forest_grows_the_trees_that_it_has_time_for():
+    X, y = smooth(300, 0)
+    rows = MemberRows(X, y, None, 3)
+    columns = choose_columns(X, [])
+    trees = {}
+    for limit in (10.0, 3.0, np.inf):
+        seconds = itertools.count()
+        left = lambda s=seconds, limit=limit: limit - next(s)
+        _, recipe = Forests(100, 0, 0).fit(rows, columns, None, left)
+        trees[limit] = recipe.trees
+    assert trees[3.0] < trees[10.0] < trees[np.inf] == 100

@@ -14,7 +14,7 @@ from cavity.explain.permutation_importance import Importance
 from cavity.explain.samples import HyperSamples
 from cavity.kernels import RBF, Linear
 from cavity.methods import BCM, REP
-from cavity.prediction.ranked_rows import RankedRows
+from cavity.prediction.ranked_rows import SuspectLabels
 
 Array = npt.NDArray[np.float64]
 X, y = np.zeros((4, 2)), ["a", "b", "a", "b"]
@@ -55,7 +55,7 @@ clf.fit(X, y, time_limit="1 min")  # type: ignore[arg-type]
 assert_type(clf.predict_proba(X), Array)
 assert_type(clf.explain(X, y), Importance)
 assert_type(clf.partial_dependence(X, "age"), PartialDependence)
-assert_type(clf.suspect_labels(3), RankedRows)
+assert_type(clf.suspect_labels(3), SuspectLabels)
 assert_type(clf.sample_hyperparameters(X, y), HyperSamples)
 clf.predict_probabilities(X)  # type: ignore[attr-defined]
 clf.set_fit_request(sample_weight=True).set_params(effort="fast")

@@ -15,13 +15,13 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from cavity.cli.terminal import EXIT_CODES, Terminal, Text, handle_errors
+from cavity.cli.terminal import Terminal, Text, handle_errors
 from cavity.common.files import is_uri
 from cavity.common.version import __version__
 from cavity.errors import BadInput
 
 app = typer.Typer(
-    epilog=f"{EXIT_CODES} Example: cavity fit --help",
+    epilog="Exit codes: 0 success, 1 failure, 2 wrong usage. Example: cavity fit --help",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -176,6 +176,9 @@ def fit(
     kernel: Annotated[
         Text, _option("Kernels joined with + and *: 'RBF + Linear'.", "NAMES")
     ] = None,
+    order: Annotated[
+        Text, _option("Ordered classes, lowest first: low,mid,high.", "LABELS")
+    ] = None,
     n_inducing: Annotated[
         Text, _option("Inducing points per class, or a fraction of rows.", "N")
     ] = None,
@@ -199,9 +202,7 @@ def fit(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train on DATA (.csv, .parquet, a folder, a URI) and save the model. Example:
-    cavity fit birds.csv --target species
-    """
+    """Train on DATA, save a model. Example: cavity fit birds.csv --target species"""
     from cavity.cli import settings
 
     others = ("data", "config", "as_json", "quiet")
@@ -232,6 +233,9 @@ def predict(
     novelty: Annotated[
         bool, _flag("novelty", "Add how unlike the training rows each row is, 0 to 1.")
     ] = False,
+    interval: Annotated[
+        float | None, _option("Share of new values inside low to high.", "SHARE")
+    ] = None,
 ) -> None:
     """Predict the rows of DATA.
 
@@ -346,6 +350,33 @@ def explain(
 
 
 @_command(
+    "List rows of a table whose label is improbable.",
+    "suspects birds.csv --target species --out suspects.csv",
+    "suspecting",
+)
+def suspects(
+    data: Data,
+    target: Annotated[Text, _option("Column of the labels.", "COL")] = None,
+    ignore: Annotated[
+        Texts, _option("Column to ignore; may be repeated.", "COL")
+    ] = None,
+    weight: Annotated[Text, _option("Column of the weights.", "COL")] = None,
+    group: Annotated[
+        Text, _option("Column of groups, whose rows stay together.", "COL")
+    ] = None,
+    rows: Annotated[int, _option("Print at most this many rows.", "N", min=1)] = 20,
+    folds: Annotated[int, _option("Parts of the rows to predict.", "N", min=2)] = 5,
+    effort: Annotated[Text, _option("fast or balanced.", "NAME")] = None,
+    seed: Annotated[int | None, _option("Random seed (default 0).", "N")] = None,
+    out: Annotated[Text, _option(".csv file for all rows.", "FILE")] = None,
+) -> None:
+    """List the rows of DATA by the probability of their label, the smallest first.
+
+    A classifier is fitted to DATA; models that did not see a row predict it.
+    """
+
+
+@_command(
     "Write an HTML report on a model.",
     "report penguins.cavity test.csv --out report.html",
     "reporting",
@@ -418,9 +449,8 @@ def serve(
     ] = 10,
     costs: CostsFile = None,
 ) -> None:
-    """Serve MODEL over HTTP: a page to try it at /, and /predict for programs.
-
-    /schema, /health and /metrics describe the server. CAVITY_TOKEN sets a token.
+    """Serve MODEL over HTTP: a page at /, /predict for programs, and /schema,
+    /health and /metrics. CAVITY_TOKEN sets a token.
     """
 
 

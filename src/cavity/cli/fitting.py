@@ -49,6 +49,7 @@ from cavity.tables.files.text_files import explain_errors
 from cavity.tables.validation import Prepared
 
 IN_MEMORY = 256 << 20  # bytes of features; larger tables are read again in every pass
+LEAST_SECONDS = 0.1  # of a fit whose time limit passed while its table was read
 REPORTED = (  # entries of the notes that --json prints
     "rows",
     "seconds",
@@ -58,6 +59,25 @@ REPORTED = (  # entries of the notes that --json prints
     "interrupted",
 )
 SHOWN = (RuntimeWarning, UserWarning)  # printed, and kept in the file
+
+
+class Deadline(NamedTuple):
+    """The time limit of the command, which includes reading the table."""
+
+    begun: float
+    limit: float | None
+
+    def left(self) -> float | None:
+        """Return the seconds that the fit may take, in three digits; None: any."""
+        if self.limit is None:
+            return None
+
+        spent = time.perf_counter() - self.begun
+        return float(f"{max(self.limit - spent, LEAST_SECONDS):.3g}")
+
+    def is_over(self) -> bool:
+        left = self.left()
+        return left is not None and left <= LEAST_SECONDS
 
 
 class InspectedTable(NamedTuple):
@@ -179,6 +199,7 @@ def run(data: str | Path, settings: Settings, terminal: Terminal) -> None:
     cpu = str(model.device).startswith("cpu")
     if "RANK" in os.environ:
         distributed.join("gloo" if cpu else None)
+    deadline = Deadline(time.perf_counter(), settings.time_limit)
     try:
         with Interrupts() as interrupts:
             table = inspect_table(data, settings, terminal)
@@ -188,7 +209,7 @@ def run(data: str | Path, settings: Settings, terminal: Terminal) -> None:
                     method = choose_regression_method(table.rows, table.fits_memory)
                     model.set_params(method=method)
 
-            _train(model, table, settings, terminal, interrupts)
+            _train(model, table, settings, deadline, terminal, interrupts)
     finally:
         distributed.leave()
 
@@ -197,6 +218,7 @@ def _train(
     model: Any,
     table: InspectedTable,
     settings: Settings,
+    deadline: Deadline,
     terminal: Terminal,
     interrupts: Interrupts,
 ) -> None:
@@ -206,7 +228,7 @@ def _train(
         f"stopping: if a model exists so far, it is saved to {settings.out}; interrupt "
         f"again to quit"
     )
-    more: dict[str, Any] = {"time_limit": settings.time_limit}
+    more: dict[str, Any] = {}
     if settings.validation is not None:
         held = read_rows(open_table(settings.validation), table.prepare, terminal)
         more["eval_set"] = (Prepared(held.X), held.y)
@@ -214,7 +236,7 @@ def _train(
         warnings.simplefilter("always")
         found: dict[str, Any] = {}
         try:
-            found = _fit(model, table, settings, more, terminal)
+            found = _fit(model, table, settings, deadline, more, terminal)
             interrupts.hold()  # inside `try`, so that no interrupt loses the model
         except KeyboardInterrupt as stop:
             stopped = exit_code(stop)
@@ -242,6 +264,8 @@ def _train(
         **found,
     }
     estimate = getattr(model, "estimate_", None)
+    if deadline.is_over():
+        skip_importance(model)
     if terminal.rank == 0:
         model.save(settings.out)
     _report(model, settings, terminal, estimate)
@@ -257,6 +281,7 @@ def _fit(
     model: Any,
     table: InspectedTable,
     settings: Settings,
+    deadline: Deadline,
     more: dict[str, Any],
     terminal: Terminal,
 ) -> dict[str, Any]:
@@ -277,8 +302,9 @@ def _fit(
         silent = forward_stages(terminal.say)
     with name_in_errors(table.file.path), silent:
         if table.fits_memory:
-            return _fit_in_memory(model, table, settings, more, terminal)
+            return _fit_in_memory(model, table, settings, deadline, more, terminal)
 
+        more["time_limit"] = deadline.left()
         _fit_in_pieces(model, table, settings, more)
         return {}
 
@@ -287,6 +313,7 @@ def _fit_in_memory(
     model: Any,
     table: InspectedTable,
     settings: Settings,
+    deadline: Deadline,
     more: dict[str, Any],
     terminal: Terminal,
 ) -> dict[str, Any]:
@@ -302,6 +329,7 @@ def _fit_in_memory(
 
     if group is not None:
         more["groups"] = group
+    more["time_limit"] = deadline.left()
     model.fit(Prepared(X, table.prepare), y, sample_weight=weight, **more)
     if table.is_regression:
         return {}

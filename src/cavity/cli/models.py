@@ -16,6 +16,7 @@ from cavity.prediction.blocks import predict_blocks
 from cavity.prediction.novelty import find_novelty
 from cavity.prediction.predict import predict_log_proba
 from cavity.prediction.result import Result
+from cavity.prediction.target_estimate import TargetEstimate, choose_half_width
 from cavity.prediction.targets import predict_targets, target_noise
 from cavity.prediction.uncertainty import (
     Uncertainty,
@@ -32,6 +33,7 @@ class Extras(NamedTuple):
 
     uncertainty: bool = False  # entropies of a classifier
     novelty: bool = False
+    interval: float | None = None  # share of new values inside a regressor's interval
 
 
 class Predictor:
@@ -82,11 +84,13 @@ class Predictor:
         """Predict prepared rows.
 
         Classifiers give `probabilities`, [n C], and entropies in nats, regressors mean,
-        std and 95% interval of a new value; all others are [n].
+        std and interval of a new value; all others are [n]. The interval is that of
+        `GPRegressor.predict_interval` if `extras` have its share of new values, or else
+        the normal one of 95%.
         """
         if self.classes is None:
             mean, std = self.predict_targets(X)
-            half = NORMAL_95 * std
+            half = self._choose_half_width(extras.interval) * std
             found = {"mean": mean, "std": std, "low": mean - half, "high": mean + half}
         else:
             found = {"probabilities": np.exp(self.predict_log_proba(X))}
@@ -103,6 +107,15 @@ class Predictor:
         novelty = find_novelty(self.result.novelty)
         (found,) = self._predict(X, partial(predict_novelty, novelty=novelty))
         return found
+
+    def _choose_half_width(self, coverage: float | None) -> float:
+        """Return the half-width of intervals in standard deviations."""
+        if coverage is None:
+            return NORMAL_95
+
+        estimate = self.result.estimate
+        assert estimate is None or isinstance(estimate, TargetEstimate)
+        return choose_half_width(estimate, coverage)
 
     def predict_log_proba(self, X: Any) -> Any:
         """Return logarithms of the class probabilities of prepared rows, [n C]."""

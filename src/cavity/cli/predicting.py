@@ -30,10 +30,12 @@ def predict(
     keep: list[str] | None,
     device: Text,
     terminal: Terminal,
+    *,
+    interval: float | None = None,
     **more: bool,
 ) -> None:
     check_file_out(out, model, data, terminal)
-    extras = Extras(**more)
+    extras = Extras(**more, interval=interval)
     predictor = Predictor(read_result(model, device))
     file = open_table(data)
     if extras.uncertainty and predictor.classes is None:
@@ -41,6 +43,9 @@ def predict(
             "--uncertainty applies to classifiers only; for a regressor, see the "
             "column std."
         )
+
+    if interval is not None:
+        _check_interval(interval, predictor)
 
     def answer(X: Any) -> dict[str, Any]:
         return _name_columns(predictor, predictor.predict(X, extras))
@@ -101,6 +106,18 @@ def check_file_out(out: Text, model: str, data: str, terminal: Terminal) -> None
     elif terminal.as_json:
         raise BadOption(
             "--json also prints to stdout: write the predictions to a file with --out."
+        )
+
+
+def _check_interval(interval: float, predictor: Predictor) -> None:
+    if predictor.classes is not None:
+        raise BadOption(
+            "--interval applies to regressors only; a classifier has a probability per "
+            "class."
+        )
+    if not 0 < interval < 1:
+        raise BadOption(
+            f"--interval {interval:g} must be above 0 and below 1, such as 0.9."
         )
 
 

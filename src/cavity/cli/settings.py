@@ -161,6 +161,9 @@ def _convert(name: str, value: Any, task: str) -> Any:
     if name == "batch_size" and value in ("full", "none"):
         return None
 
+    if name == "order" and isinstance(value, str):
+        return [label.strip() for label in value.split(",")]
+
     is_number = name in ("batch_size", "n_inducing")
     if is_number and isinstance(value, str) and value != "auto":
         return _parse_number(name, value)

@@ -32,10 +32,6 @@ TERMINATED = 143
 EXTRAS = dict.fromkeys(
     ("starlette", "pydantic_core", "uvicorn", "h11", "prometheus_client"), "serve"
 )
-EXIT_CODES = (
-    "Exit codes: 0 success, 1 failure (see the message), 2 wrong usage, "
-    "130 interrupted (Ctrl-C), 143 terminated (SIGTERM)."
-)
 
 
 class Terminated(KeyboardInterrupt):

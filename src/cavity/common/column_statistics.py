@@ -6,13 +6,15 @@ The statistics take one pass over (weighted) rows in the user's units.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.types import Flags, Floats, Ints
+from cavity.errors import BadOption
 
 Words = NDArray[np.uint64]
 # weight, mean and Σ weight · deviation²: numbers, or arrays that broadcast
@@ -20,6 +22,7 @@ Triple = tuple[Any, Any, Any]
 MEDIAN_ROWS = 1000  # rows used for the median distance
 PIECE = 512  # rows per piece of a pass that makes intermediate arrays
 ORDER_ROWS = 10_000  # rows used for the order of columns
+MOST_NAMES = 20  # of columns in an error
 RANGE = 4.0  # a column's spread is at least its range divided by this
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # odd, with well mixed bits
 # rows reach BEYOND times the quantile USUAL of their squared distances from the centre
@@ -46,6 +49,52 @@ class Columns(NamedTuple):
     constant: Flags | None = None  # [D], columns that share another's lengthscale
     # squared distance from the centre that rows hardly ever exceed
     square_reach: float = 1.0
+    # features of each column of the user's table, by name and by number; None: columns
+    # are features, without names
+    places: Mapping[Any, tuple[int, ...]] | None = None
+
+    def find(self, wanted: Any, what: str) -> Ints:
+        """Return the features of columns that are named or numbered."""
+        places = self.places
+        if places is None:
+            places = {j: (j,) for j in range(len(self.center))}
+        single = isinstance(wanted, str) or not isinstance(wanted, Iterable)
+        names = [wanted] if single else list(wanted)
+        found = list[int]()
+        for name in names:
+            if isinstance(name, bool) or name not in places:
+                named = [place for place in places if isinstance(place, str)]
+                known = ", ".join(map(repr, (named or list(places))[:MOST_NAMES]))
+                raise BadOption(
+                    f"{what} has {name!r}, which the table lacks: use names or numbers "
+                    f"of its columns, {known}."
+                )
+            found += places[name]
+
+        if not found:
+            raise BadOption(f"{what} is empty: leave it out for all columns.")
+        if len(set(found)) < len(found):
+            raise BadOption(f"{what} has a column twice: {names!r:.200}.")
+
+        return np.array(found, dtype=np.int64)
+
+    def select(self, index: Ints) -> Columns:
+        """Return the statistics of some columns, whose distance is a share."""
+        share = len(index) / len(self.center)
+        group = constant = None
+        if self.group is not None:
+            _, group = np.unique(self.group[index], return_inverse=True)
+            share = (group.max() + 1) / (self.group.max() + 1)
+        if self.constant is not None:
+            constant = self.constant[index]
+        return Columns(
+            self.center[index],
+            self.spread[index],
+            self.distance * math.sqrt(share),
+            group,
+            constant,
+            self.square_reach * share,
+        )
 
 
 class Sharing(NamedTuple):

@@ -5,7 +5,7 @@ and the functions of a namespace:
 
     array             a tensor or an array in this namespace
     largest           the largest number of the array's type
-    exp, log, log1p, sqrt, abs, cos, tanh, maximum, minimum, clip, where
+    exp, log, log1p, sqrt, abs, cos, sin, tanh, maximum, minimum, clip, where
                       as in NumPy; `exp_` and `minimum_` may overwrite their argument
     log_ndtr, log_sigmoid
                       log Φ(x) and log σ(x), accurate in both tails
@@ -20,6 +20,7 @@ and the functions of a namespace:
     sort              along the last axis
     flatten           [n a b] → [n ab], in torch and NumPy also of more axes
     constant          numbers as an array like another
+    swap              the last two axes swapped; in a graph, of three
     column_sum        Σ_m x_cmn, [C M n] → [C n]
     products          u·v of points [C M D] and rows [n D], [C M n]; in torch rows may
                       also be [C n D], for k(Z, Z)
@@ -34,7 +35,6 @@ NumPy and torch, whose values can be read, also have:
                       as in NumPy; min over the last axis, which stays
     arange            arange(n, like)
     find              places of the true values
-    swap              the last two axes swapped
     like              like(x, other): an array of any kind as an array like another
     double, host      in float64; as a NumPy array in float64
     join              arrays joined along their first axis
@@ -275,6 +275,7 @@ NUMPY: Any = SimpleNamespace(
     sqrt=np.sqrt,
     abs=np.abs,
     cos=np.cos,
+    sin=np.sin,
     tanh=np.tanh,
     maximum=np.maximum,
     minimum=np.minimum,
@@ -324,6 +325,7 @@ GRAPH: Any = SimpleNamespace(
     sqrt=_node("Sqrt"),
     abs=_node("Abs"),
     cos=_node("Cos"),
+    sin=_node("Sin"),
     tanh=_node("Tanh"),
     where=_node("Where"),
     log1p=lambda x: (x + 1.0).log(),
@@ -343,6 +345,7 @@ GRAPH: Any = SimpleNamespace(
     stack=lambda parts: _join([part[..., None] for part in parts]),
     sort=_sort_in_graph,
     flatten=_node("Flatten", axis=1),
+    swap=_node("Transpose", perm=[0, 2, 1]),
     constant=lambda values, like: np.array(values),
     column_sum=lambda x: x.sum(1),
     products=lambda points, V: points @ V.T,

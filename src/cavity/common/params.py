@@ -80,11 +80,11 @@ class Parameters:
 
     def __repr__(self) -> str:
         given = self.get_params(deep=False).items()
-        inside = ", ".join(f"{name}={_brief(value)}" for name, value in given)
+        inside = ", ".join(f"{name}={brief(value)}" for name, value in given)
         return f"{type(self).__name__}({inside})"
 
 
-def _brief(value: Any) -> str:
+def brief(value: Any) -> str:
     """Return a value as text; long arrays show their first and last numbers."""
     if not isinstance(value, np.ndarray) or not value.size:
         return repr(value)

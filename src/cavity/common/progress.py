@@ -37,6 +37,17 @@ def forward_stages(say: Callable[[str], None]) -> Iterator[None]:
         stages.setLevel(level)
 
 
+@contextmanager
+def without_stages() -> Iterator[None]:
+    """Keep the stages of fits within the block to themselves."""
+    before = stages.disabled
+    stages.disabled = True
+    try:
+        yield
+    finally:
+        stages.disabled = before
+
+
 def make_reporter(
     verbose: int, epochs: int, total: float
 ) -> Callable[[dict[str, Any]], None]:

@@ -21,10 +21,13 @@ from cavity.errors import BadFile, BadInput
 FORMAT = 4  # the only format that this version reads
 _KEY = "cavity"
 _DIGEST = "sha256"
-# room for descriptions of 10,000 columns; read and checked within a second
-_HEADER_BYTES = 4 << 20
+# room for 10,000 columns with names of 300 letters; read and checked in two seconds
+_HEADER_BYTES = 24 << 20
 _MOST_TENSORS = 20_000
 _MOST_VALUES = 400_000
+# what is left beside the names of columns, levels and classes: history, plan, notes
+_OTHER_BYTES = 4 << 20
+_OTHER_VALUES = 120_000
 _BYTES = {"BOOL": 1} | {
     f"{kind}{8 * size}": size for kind in "FIU" for size in (1, 2, 4, 8)
 }
@@ -81,8 +84,7 @@ def write(
         ) from error
 
     try:
-        escaped = head.count('"') + head.count("\\")  # it is text inside JSON
-        _check_length(len(head) + escaped, head.count(","))
+        _check_length(*_measure(head))
         arrays = {name: _to_array(tensor) for name, tensor in tensors.items()}
         data = save(arrays, metadata={_KEY: head, _DIGEST: digest(arrays, head)})
     except (
@@ -97,6 +99,29 @@ def write(
         ) from error
 
     files.write_bytes(path, data)
+
+
+def _measure(head: str) -> tuple[int, int]:
+    """Return the length of JSON inside the JSON of a header, and its values."""
+    escaped = head.count('"') + head.count("\\")
+    return len(head) + escaped, head.count(",")
+
+
+def check_room(names: Any) -> None:
+    """Raise BadInput if a file has no room for the names of columns and classes.
+
+    `names` is JSON; a fit checks it before it trains.
+    """
+    length, values = _measure(json.dumps(names))
+    room = _HEADER_BYTES - _OTHER_BYTES
+    most = _MOST_VALUES - _OTHER_VALUES
+    if length > room or values > most:
+        raise BadInput(
+            "the names of columns, their levels and the classes would take "
+            f"{length / 2**20:.1f} MB with {values} values, but a model file has room "
+            f"for {room >> 20} MB and {most} values: shorten names, or ignore columns "
+            "of long texts (--ignore, in Python ignore=)."
+        )
 
 
 def _to_array(tensor: Any) -> np.ndarray:

@@ -45,6 +45,7 @@ TORCH = SimpleNamespace(
     log1p=torch.log1p,
     abs=torch.abs,
     cos=torch.cos,
+    sin=torch.sin,
     tanh=torch.tanh,
     where=torch.where,
     ceil=torch.ceil,

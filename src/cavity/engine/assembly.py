@@ -31,10 +31,12 @@ from cavity.engine.inference import (
 from cavity.engine.inference.placement import AtMode, OnF, OnT, Placement
 from cavity.engine.inference.posterior import Sums
 from cavity.engine.kernels import Kernel
-from cavity.engine.kernels.hyper_prior import HyperPrior, Spread, pool
+from cavity.engine.kernels.hyper_prior import Box, GivenPrior, HyperPrior, Spread, pool
 from cavity.engine.kernels.prior import Prior
+from cavity.engine.learning import freeze_rest
 from cavity.engine.likelihoods import Likelihood
 from cavity.engine.methods import Scheme
+from cavity.engine.parameters import Placed, Setting
 from cavity.engine.training.optimisers import (
     OPTIMISERS,
     SHORT_MEMORY,
@@ -89,22 +91,23 @@ def make_prior(
     device: torch.device,
     dtype: torch.dtype,
     kind: type[Prior] = Prior,
+    noise_setting: Setting | None = None,
 ) -> Prior:
     """Make kernel, inducing inputs and noise into one module.
 
     The kernel is copied, and what the user froze in it stays frozen.
 
     Z is [C M D], or [1 M D] if latent functions share the points; noise is [C] or [1].
-    `learn` is a subset of {"kernel", "noise", "inducing"}. `kind`: `Spectrum` if Z are
-    frequencies.
+    `learn` is a subset of {"kernel", "noise", "inducing"}, or has paths in the kernel:
+    see `learning`. `kind`: `Spectrum` if Z are frequencies. `noise_setting`: bounds or
+    prior of the noise.
     """
     check_precision(columns, dtype)
     own = 1 if share_kernel else n_latent  # sets of hyper-parameters
     kernel = copy.deepcopy(kernel)
     if isinstance(kernel, Kernel):
         kernel.bind(own, columns)
-    if isinstance(kernel, nn.Module) and "kernel" not in learn:
-        kernel.requires_grad_(False)
+    freeze_rest(kernel, learn)
     if noise.size in (1, own):
         noise = np.broadcast_to(noise, (own,))
 
@@ -116,6 +119,7 @@ def make_prior(
         spread=torch.tensor(columns.spread),
         n_latent=n_latent,
         learn=learn,
+        noise_setting=noise_setting,
     )
     return prior.to(device, dtype)
 
@@ -144,24 +148,27 @@ def check_precision(columns: Columns, dtype: torch.dtype) -> None:
 
 
 def make_hyper_prior(prior: Prior, likelihood: Likelihood, pooled: bool) -> HyperPrior:
-    """Make weak normal priors on the logs of parameters, centred at their values.
+    """Make the priors and bounds of all parameters.
 
-    They cover the parameters of the kernel, the noise and the likelihood; other
-    parameters have no prior.
+    Parameters of the kernel, the noise and the likelihood have the priors that they
+    were given, or weak normals on their logs, centred at their values. Other parameters
+    have no prior.
 
     `pooled`: partial pooling across classes and features.
     """
     parameters = name_parameters(prior, likelihood)
+    flat = make_flat_prior(prior, likelihood, parameters)
     if not parameters:
-        return make_flat_prior(prior, parameters)
+        return flat
 
     mean = torch.cat([p.detach().flatten() for p in parameters.values()])
+    given = {each.place.start for each in flat.given}
     pools = []
     weights = []
     start = 0
     for name, p in parameters.items():
         of_factor = any(p is log for log in likelihood.log_parameters)
-        is_log = of_factor or _is_log(prior, name)
+        is_log = (of_factor or _is_log(prior, name)) and start not in given
         weight = PRIOR_SD**-2 if is_log else 0.0
         if pooled and is_log:
             spread = POOLED.get(name.rpartition(".")[2], POOLED_ELSE)
@@ -171,14 +178,66 @@ def make_hyper_prior(prior: Prior, likelihood: Likelihood, pooled: bool) -> Hype
         weights.append(torch.full_like(p.detach(), weight).flatten())
         start += p.numel()
 
-    return HyperPrior(mean.clone(), torch.cat(weights), tuple(pools))
+    return flat._replace(
+        mean=mean.clone(), precision=torch.cat(weights), pools=tuple(pools)
+    )
 
 
-def make_flat_prior(prior: Prior, parameters: dict[str, nn.Parameter]) -> HyperPrior:
-    """Make a hyper-prior that says nothing: the objective is log Z_q alone."""
+def make_flat_prior(
+    prior: Prior, likelihood: Likelihood, parameters: dict[str, nn.Parameter]
+) -> HyperPrior:
+    """Make a hyper-prior of given priors and bounds; without any it says nothing."""
     count = sum(p.numel() for p in parameters.values())
     zeros = prior.center.new_zeros(count)
-    return HyperPrior(zeros, zeros)
+    low = torch.full_like(zeros, -torch.inf)
+    high = torch.full_like(zeros, torch.inf)
+    given = []
+    start = 0
+    for name, p in parameters.items():
+        place = slice(start, start + p.numel())
+        start = place.stop
+        placed = _find_setting(prior, likelihood, name)
+        if placed is not None:
+            limits = placed.limits(tuple(p.shape))
+            low[place], high[place] = (torch.tensor(x.reshape(-1)) for x in limits)
+            if placed.setting.density is not None:
+                given.append(_make_given(placed, place, p))
+
+    box = None
+    if bool(low.isfinite().any() or high.isfinite().any()):
+        box = Box(low, high)
+    return HyperPrior(zeros, zeros, given=tuple(given), box=box)
+
+
+def _make_given(placed: Placed, place: slice, p: nn.Parameter) -> GivenPrior:
+    density = placed.setting.density
+    assert density is not None
+
+    def spread(value: Any) -> Tensor:
+        array = np.broadcast_to(np.asarray(value, dtype=np.float64), tuple(p.shape))
+        return torch.tensor(array.reshape(-1)).to(p.detach())
+
+    first, second = density.numbers
+    return GivenPrior(
+        place,
+        type(density),
+        (spread(first), spread(second)),
+        spread(placed.shift),
+        placed.link == "logit",
+    )
+
+
+def _find_setting(prior: Prior, likelihood: Likelihood, name: str) -> Placed | None:
+    """Return the setting of a learnt parameter; None if it was given a number."""
+    if name.startswith(OF_FACTOR):
+        return likelihood.settings()[int(name.removeprefix(OF_FACTOR))]
+
+    path, _, last = name.rpartition(".")
+    owner = prior.get_submodule(path)
+    if isinstance(owner, Kernel | Prior):
+        return owner.settings().get(last)
+
+    return None
 
 
 def _is_log(prior: Prior, name: str) -> bool:
@@ -210,7 +269,7 @@ def make_engine(
         likelihood.expect_exponents(min(1.0, weights.lightest))
     learnt = name_parameters(prior, likelihood)
     if hyper_prior is None:
-        hyper_prior = make_flat_prior(prior, learnt)
+        hyper_prior = make_flat_prior(prior, likelihood, learnt)
     kind = Engine
     if method.at_mode and prior.n_latent > 1:
         kind = Coupled

@@ -37,7 +37,7 @@ TOL = {torch.float64: 1e-8, torch.float32: 1e-4}  # of fixed points
 
 
 class Evidence(NamedTuple):
-    """log Z_q, and its gradient in `GP.theta`."""
+    """log Z_q plus the log density of given priors, and its gradient in `GP.theta`."""
 
     value: float
     gradient: Tensor  # [P]
@@ -76,9 +76,7 @@ def begin(
     modules = gp.make_modules(rows.X.device, kind)
     prior = modules.prior
     if hyper_prior is not None:
-        mean, precision, pools = hyper_prior
-        mean = mean.to(prior.center)
-        hyper_prior = HyperPrior(mean, precision.to(mean), pools)
+        hyper_prior = hyper_prior.to(prior.center)
 
     weights = Weights(
         y=rows.y,
@@ -162,7 +160,9 @@ def evidence(
 
     Use it with an optimiser, a sampler or Bayesian optimisation of your own.
 
-    The gradient is exact for methods with own sites; SEP's holds the sums fixed.
+    The gradient is exact for methods with own sites; SEP's holds the sums fixed. Priors
+    that the model's hyper-parameters were given enter value and gradient, as densities
+    of `theta`.
     """
     run = begin(gp, X, y, method=method, weight=weight, ranks=ranks)
     return find_evidence(run, tol, max_sweeps)
@@ -176,7 +176,7 @@ def find_evidence(
     The run has no hyper-prior, as `begin` makes it.
     """
     found = _find_fixed_point(run, tol, max_sweeps)
-    return Evidence(found.evidence, found.gradient.double())
+    return Evidence(found.value, found.gradient.double())
 
 
 def fit(
@@ -201,8 +201,9 @@ def fit(
     Return the learnt model, its posterior and the history.
 
     `steps` are rounded up to whole passes over the rows. `optimizer`: "adam", "sign" or
-    "lbfgs". `hyper_prior`: see `make_hyper_prior`; None maximises log Z_q alone. For
-    other schedules: `finish(gp, train(begin(gp, X, y, plan=Steps(...))))`.
+    "lbfgs". `hyper_prior`: see `make_hyper_prior`; None leaves priors that the model was
+    given alone beside log Z_q. For other schedules:
+    `finish(gp, train(begin(gp, X, y, plan=Steps(...))))`.
     """
     epochs = steps
     if batch_size is not None:

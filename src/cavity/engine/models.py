@@ -22,7 +22,9 @@ from cavity.engine.kernels import Kernel
 from cavity.engine.kernels.base import check_kernel, per_class
 from cavity.engine.kernels.hyper_prior import HyperPrior
 from cavity.engine.kernels.prior import Prior
+from cavity.engine.learning import is_path
 from cavity.engine.likelihoods import Likelihood
+from cavity.engine.parameters import Setting, find_start, is_learnt, keep_setting
 from cavity.errors import BadOption
 
 CPU = torch.device("cpu")
@@ -48,16 +50,17 @@ class GP:
         For its number of classes: `ProbitPairs(3)`, or `ProbitPairs().bind(2)`.
     inducing : array or tensor, [M D] or [C M D]
         Inducing inputs: the same for all latent functions, or some for each.
-    noise : scalar or [C]
+    noise : scalar or [C], or a setting such as Fixed(0.1)
         Variance of the noise of the latent functions; 0 is not learnt.
     columns : Columns or None
         Units of the columns, in which hyper-parameters are stepped: see `describe`.
         None: columns as they are, with centre 0 and spread 1.
     share_kernel : bool
         Whether latent functions have the same hyper-parameters.
-    learn : set of {"kernel", "noise", "inducing"}
-        What `fit` changes, and what `theta` holds. The likelihood decides by itself
-        what it learns.
+    learn : set of {"kernel", "noise", "inducing"} and paths in the kernel
+        What `fit` changes, and what `theta` holds. Paths are "kernel.lengthscale", or
+        "kernel.0.lengthscale" for the first kernel of a sum or product. The likelihood
+        decides by itself what it learns.
     jitter : float or None
         Relative to the kernel's variance. None: 1e-6, or 1e-4 in float32.
 
@@ -86,9 +89,13 @@ class GP:
     def __post_init__(self) -> None:
         check_kernel(self.kernel)
         unknown = sorted(set(self.learn) - LEARN)
+        unknown = [name for name in unknown if not is_path(name)]
         if unknown:
             names = ", ".join(map(repr, sorted(LEARN)))
-            raise BadOption(f"learn has {unknown[0]!r}: use names of {names}.")
+            raise BadOption(
+                f"learn has {unknown[0]!r}: use names of {names}, or paths in the "
+                "kernel, such as 'kernel.lengthscale'."
+            )
         if np.ndim(to_array(self.inducing)) not in (2, 3):
             raise BadOption("inducing has to be [M D] or [C M D].")
 
@@ -129,10 +136,12 @@ class GP:
     ) -> Modules:
         """Return the model in torch: copies, into which the engine may write."""
         Z = to_array(self.inducing)
-        noise = per_class(to_array(self.noise), self.n_latent, "noise")
-        learn = self.learn
-        if not (noise > 0).all():
+        start = to_array(find_start(self.noise, 0.1, "noise"))
+        noise = per_class(start, self.n_latent, "noise")
+        learn = frozenset(self.learn)
+        if not is_learnt(self.noise) or not (noise > 0).all():
             learn = learn - {"noise"}
+        setting = self.noise if isinstance(self.noise, Setting) else None
         prior = assembly.make_prior(
             self.kernel,
             Z if Z.ndim == 3 else Z[None],
@@ -143,6 +152,7 @@ class GP:
             learn=learn,
             device=device,
             dtype=dtype,
+            noise_setting=setting,
         )
         likelihood = copy.deepcopy(self.likelihood).to(device, dtype)
         return Modules(prior, likelihood)
@@ -158,7 +168,7 @@ class GP:
             kernel=kernel,
             likelihood=likelihood,
             inducing=to_array(prior.Z),
-            noise=to_array(prior.noise),
+            noise=keep_setting(self.noise, to_array(prior.noise)),
         )
 
 
@@ -175,9 +185,10 @@ def describe(X: Any) -> Columns:
 
 
 def make_hyper_prior(gp: GP, pooled: bool = False) -> HyperPrior:
-    """Return weak normals on the logs of the model's hyper-parameters.
+    """Return the priors of the model's hyper-parameters, as the estimators have them.
 
-    They are centred at the current values. The estimators learn with them.
+    Hyper-parameters without a given prior have weak normals on their logs, centred at
+    the current values.
 
     `pooled`: partial pooling across latent functions and columns.
     """

@@ -58,6 +58,7 @@ def make_run(
     has_q = False
     if earlier is not None:
         state, has_q = continue_from(state, earlier)
+        state = state._replace(theta=engine.hyper_prior.clip(state.theta))
     if has_q:
         state = engine.sites.adopt(state)
     warm_up = None

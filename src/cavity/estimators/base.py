@@ -230,9 +230,7 @@ class GPEstimator(Explains, Learnt, BaseEstimator):
             return state
 
         self._find_importance()
-        kept = self._result_on("cpu")._replace(
-            loo=None, background=None, evidence_rows=None
-        )
+        kept = self._result_on("cpu").without_rows()
         return state | {"_result": kept, "_loo_log_proba": None}
 
     def save(self, path: str | Path) -> None:

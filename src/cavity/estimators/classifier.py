@@ -46,9 +46,10 @@ class GPClassifier(ClassifierMixin, Origin):
     """Gaussian process classification by expectation propagation.
 
     Each class has a latent Gaussian process (two classes share one) with learnt
-    inducing points; the class with the largest latent value wins.
+    inducing points; the class with the largest latent value wins. Ordered classes
+    share one, too.
 
-    The defaults suit most tables. Change `effort` first; docs/parameters.md says when
+    The defaults suit most tables. Change `effort` first; docs/api.md says when
     to change the others.
 
     Parameters
@@ -113,6 +114,11 @@ class GPClassifier(ClassifierMixin, Origin):
     class_weight : dict, "balanced" or None, default=None
         Factors on the weights of rows, by class label. "balanced" gives every class the
         same total weight.
+    order : sequence of labels or None, default=None
+        Class labels from lowest to highest, if classes are ordered, such as
+        `["low", "mid", "high"]`. The Gaussian process then has one latent function with
+        learnt thresholds, for `method="auto"`, "ep" and "sep"; `classes_` and the
+        columns of probabilities stay sorted.
     training : cavity.Training or None, default=None
         What is learnt, optimiser, tolerance, early stopping, checkpoints and precision.
         Grid searches can set one of them, such as `training__tol`.
@@ -140,8 +146,16 @@ class GPClassifier(ClassifierMixin, Origin):
         log loss and accuracy of class frequencies. `print` says how far to trust it.
     calibration_ : str
         Which rows determined the temperature and the weights of the pool.
+    held_out_ : HeldOutRows
+        Rows that the models did not see: row number, label, weight, group and fold, with
+        the log-probabilities of the pool and of each member. `estimate_` and `members_`
+        are computed from it. It contains no features, and is not saved.
+    members_ : MemberScores
+        Classifiers of the pool on the held-out rows: weight, log loss alone, what the
+        pool loses without it, and seconds.
     temperature_ : float
-        1/w of softmax(w log p): above 1 if the model was too confident.
+        1/w of softmax(w log p): above 1 if the model was too confident. Defined only
+        without a pool.
     ensemble_weights_ : ndarray
         Weight of the Gaussian process, then of each member of the pool.
     class_prior_ : ndarray of shape (n_classes,)
@@ -149,8 +163,8 @@ class GPClassifier(ClassifierMixin, Origin):
     loo_log_proba_ : ndarray of shape (n_samples, n_classes)
         Leave-one-out log-probabilities of the training rows of positive weight, each
         without its own sites. Too confident on small tables, because hyper-parameters
-        saw the rows. Defined only for tables in memory with at most 16 million numbers
-        whose rows were all seen.
+        saw the rows. Defined only without a pool, for tables in memory with at most 16
+        million numbers whose rows were all seen.
     feature_importance_ : ndarray of shape (n_features_in_,)
         Importance of each column in nats: the mean over rows of
         KL(p(y | x) ‖ mean_b p(y | x with that cell of row b)). Correlated columns share
@@ -216,6 +230,7 @@ class GPClassifier(ClassifierMixin, Origin):
     random_state: Seed = None
     warm_start: bool = False
     class_weight: types.ClassWeight | None = None
+    order: Sequence[Any] | None = None
     training: Training | None = None
     callbacks: Sequence[Callback] = ()
     verbose: int = 0
@@ -364,7 +379,6 @@ class GPClassifier(ClassifierMixin, Origin):
             times = model.n_latent // len(frequencies)
             frequencies = np.repeat(frequencies, times, axis=0)
         self._set_optional("frequencies_", frequencies)
-        self.temperature_ = 1 / model.pool.weight
         self.calibration_ = result.calibration or "none"
         self.ensemble_weights_ = np.array([model.pool.weight, *model.pool.weights])
         self.noise_ = model.noises

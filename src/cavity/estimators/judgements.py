@@ -1,23 +1,21 @@
-"""Quality of a fitted classifier, suspect labels, rows to label, uncertainty."""
+"""Rows to label, draws, uncertainty, and explanations of a fitted classifier."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity.common.namespaces import NUMPY
 from cavity.common.types import Floats
 from cavity.estimators.argument_types import TableLike
+from cavity.estimators.held_out import JudgedByRows
 from cavity.estimators.latent import LatentFunctions
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
 from cavity.fitting.options.value_checks import whole
-from cavity.pool.pool import normalised
 from cavity.prediction import uncertainty
-from cavity.prediction.estimate import Estimate
 from cavity.prediction.ranked_rows import RankedRows, rank
 from cavity.tables.arrow_tables import to_host
 from cavity.tables.validation import Prepared
@@ -28,84 +26,11 @@ if TYPE_CHECKING:  # they load torch
 N_DRAWS = 50  # draws of the latent functions for intervals of partial dependence
 
 
-class Origin(LatentFunctions):
+class Origin(JudgedByRows, LatentFunctions):
     """Methods of GPClassifier that judge the model and rows."""
 
-    classes_: NDArray[Any]
     predict_proba: Callable[[TableLike], Floats]
     predict_log_proba: Callable[[TableLike], Floats]
-    _loo_log_proba: Floats | None
-
-    @property
-    def estimate_(self) -> Estimate:
-        """Log loss and accuracy expected on new rows, estimated from the fit's rows."""
-        result = self._result if hasattr(self, "_result") else None
-        if result is not None and isinstance(result.estimate, Estimate):
-            return result.estimate
-        if result is None or result.loo is None or result.class_prior is None:
-            raise AttributeError(
-                "estimate_ exists after fit(), not after partial_fit() or if "
-                "classes are coupled. A file has it if it was read before save(), or "
-                "comes from held-out rows."
-            )
-
-        loo = result.loo.without_lone_rows().sample()
-        if not len(loo.y):
-            raise AttributeError(
-                "there is no estimate_: each class has a single row, which the other "
-                "rows cannot predict. Give more rows."
-            )
-
-        model = result.model
-        log_p = self._temper(loo.log_proba(model))
-        found: Estimate = loo.estimate(
-            model, log_p, result.class_prior, "leave-one-out"
-        )
-        self._result = result._replace(estimate=found)
-        return found
-
-    def _temper(self, log_p: Floats) -> Floats:
-        return normalised(self._fitted.pool.weight * log_p)
-
-    @property
-    def loo_log_proba_(self) -> Floats:
-        """Leave-one-out log-probabilities of the training rows."""
-        loo = self._result.loo if hasattr(self, "_result") else None
-        if loo is None or not loo.complete:
-            raise AttributeError(
-                "loo_log_proba_ exists after fit() on a table in memory, unless the "
-                "table is very large or time was up: fit again, without "
-                "validation_fraction or with more time."
-            )
-
-        if self._loo_log_proba is None:
-            self._loo_log_proba = self._temper(loo.log_proba(self._fitted))
-        return self._loo_log_proba
-
-    def suspect_labels(self, n: int | None = None) -> RankedRows:
-        """Rank training rows by how improbable their label is given all other rows.
-
-        Check all rows with a score below 0.01, or below the share of wrong labels that
-        you expect.
-
-        Parameters
-        ----------
-        n : int or None, default=None
-            Number of rows to return; None returns all rows. Warns if there are fewer.
-
-        Returns
-        -------
-        RankedRows
-            `rows`, row numbers in the table given to `fit`, the most suspect first, and
-            `scores`, leave-one-out probabilities of their labels.
-        """
-        most = None if n is None else whole("n", n, 1)
-        log_p = self.loo_log_proba_
-        loo = self._result.loo
-        assert loo is not None
-        own = log_p[np.arange(len(loo.y)), loo.y]
-        found = rank(loo.rows, own, most)
-        return RankedRows(found.rows, np.exp(found.scores))
 
     def predict_uncertainty(self, X: TableLike) -> uncertainty.Uncertainty:
         """Split the entropy of each prediction into aleatoric and epistemic parts.

@@ -1,4 +1,4 @@
-"""HTML of a fitted estimator below scikit-learn's diagram: plan, estimate, columns."""
+"""HTML of a fitted estimator below scikit-learn's diagram: plan, estimate, pool, columns."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ def describe_fit(result: Result, estimate: Tabular | None) -> str:
         parts["Plan"] = result.plan._repr_html_()
     if estimate is not None:
         parts["Estimate"] = estimate._repr_html_()
+    if result.members is not None:
+        parts["Pool"] = result.members._repr_html_()
     parts["Columns"] = make_html(list_columns(result))
     folds = (
         f"<details><summary>{head}</summary>{inside}</details>"

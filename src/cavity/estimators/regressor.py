@@ -23,7 +23,7 @@ from cavity.fitting.options.training import Training
 from cavity.fitting.options.value_checks import read_level, whole
 from cavity.prediction.model import as_array
 from cavity.prediction.result import Result
-from cavity.prediction.target_estimate import TargetEstimate, find_normal_half_width
+from cavity.prediction.target_estimate import TargetEstimate, choose_half_width
 from cavity.prediction.targets import (
     draw_normal,
     predict_joint,
@@ -377,12 +377,7 @@ class GPRegressor(RegressorMixin, LatentFunction):
             Upper ends of the intervals.
         """
         share = read_level(coverage, "coverage")
-        estimate = getattr(self, "estimate_", None)
-        if estimate is None:
-            c = find_normal_half_width(share)
-        else:
-            c = estimate.find_half_width(share)
-
+        c = choose_half_width(getattr(self, "estimate_", None), share)
         mean, std = self.predict(to_host(X), return_std=True)
         return mean - c * std, mean + c * std
 

@@ -117,7 +117,14 @@ def _walk(kernel: Any, features: list[str], L: int) -> Iterator[Learnt]:
                 yield Learnt(kind, name, "", _spread(value.item(), L))
         return
 
+    index = getattr(kernel, "index", None)
+    if index is not None:
+        features = [features[j] for j in index]
     for name, value in kernel.get_params(deep=False).items():
+        if hasattr(value, "start"):  # `engine.parameters.Setting`, without torch
+            value = np.asarray(value)
+        if name == "columns":
+            continue
         if hasattr(value, "get_params"):
             yield from _walk(value, features, L)
             continue

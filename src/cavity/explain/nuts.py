@@ -19,9 +19,10 @@ from cavity.engine.training.loop import Run
 from cavity.engine.training.objective import Point, evaluate, evaluate_first
 from cavity.errors import missing_extra
 
-# relative move of the sites at which an evaluation has converged; the error of log Z_q
-# grows with its square: 0.01 on average, at most 0.03
-TOL = 2e-2
+# relative move of the sites at which an evaluation has converged. Measured half a
+# logarithm away from fits of 24 and 100 rows, two and three classes: log Z_q errs by at
+# most 1e-3, its gradient by at most 0.5 %. At 1e-3 they err by 0.06 and 8 %.
+TOL = 1e-4
 # the same at the fit, where every evaluation starts
 CENTER_TOL = 1e-6
 SWEEPS = 500
@@ -78,6 +79,9 @@ class LogDensity:
 
     def _evaluate(self, theta: Floats) -> Point | None:
         place = torch.from_numpy(np.ascontiguousarray(theta)).to(self.run.state.theta)
+        if not self.run.engine.hyper_prior.contains(place):
+            return None
+
         return evaluate(self.run, place, self.rest)
 
 

@@ -18,7 +18,8 @@ from cavity.engine import runs
 from cavity.engine.inference import OF_FACTOR, Engine
 from cavity.engine.inference.posterior import Sums
 from cavity.engine.kernels import Sum
-from cavity.engine.likelihoods import Gaussian, Likelihood
+from cavity.engine.kernels.scaled import Scaled
+from cavity.engine.likelihoods import Gaussian, Likelihood, Ordinal
 from cavity.engine.training.loop import Run
 from cavity.engine.training.threads import limit_threads
 from cavity.errors import BadInput, BadOption, missing_extra
@@ -68,7 +69,9 @@ def draw_samples(
     kind: Callable[..., HyperSamples]
     if isinstance(config, ClassifierConfig):
         classes: Any = fit.classes
-        table = read_table_of_fit(request, config.class_weight, fit.features, classes)
+        table = read_table_of_fit(
+            request, config.class_weight, fit.features, classes, config.order
+        )
         kind = partial(ClassifierSamples, classes=classes)
     else:
         table = read_targets_of_fit(request, fit.features, fit.units)
@@ -126,7 +129,7 @@ def make_sampling_run(config: Config, model: FittedModel, table: Table) -> Run:
     config = _configure(config, model)
     plan = policy.plan_training(config, TableSize.of(table, Z.shape[-1]), Z.shape[-2])
     engine = _make_engine(config, model, table, plan, Z)
-    if not (engine.hyper_prior.precision > 0).all():
+    if not engine.hyper_prior.is_proper:
         raise BadOption(
             f"{type(model.prior.kernel).__name__} has parameters without a prior, "
             "which cannot be sampled: use kernels of cavity.kernels."
@@ -232,6 +235,8 @@ def _load(engine: Engine, kept: FittedModel) -> None:
     else:
         prior.fixed_noise.copy_(noise)
 
+    if isinstance(engine.factor, Ordinal):
+        engine.factor.load_state(kept.likelihood.state())
     if isinstance(engine.factor, Gaussian) and isinstance(kept.likelihood, Gaussian):
         engine.factor.log_noise.copy_(kept.likelihood.log_noise)
 
@@ -248,11 +253,14 @@ def _in_units(engine: Engine, theta: Floats, scale: float) -> dict[str, Floats]:
             continue
 
         path, _, last = name.rpartition(".")
-        if last == "log_lengthscale":
-            group = getattr(owners[path], "group", None)
-            if group is not None:
-                values = values[..., group.cpu()]
-            values = values * as_array(owners[path].unit)
+        owner = owners[path]
+        argument = last.removeprefix("log_")
+        if isinstance(owner, Scaled) and argument in owner.per_column:
+            if owner.group is not None:
+                values = values[..., owner.group.cpu()]
+            values = values * owner.units_of(argument)
+        elif argument == "lengthscale":  # of a user's kernel
+            values = values * as_array(owner.unit)
 
         found[name.removeprefix("kernel.").replace("log_", "")] = values
 

@@ -9,7 +9,7 @@ import json
 import math
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from cavity.common import onnx_graph
 from cavity.common.files import write_bytes
 from cavity.common.namespaces import GRAPH, TINY
 from cavity.common.onnx_graph import ML_DOMAIN, Graph, Value, to_double
+from cavity.common.removed import explain_removed
 from cavity.common.version import __version__
 from cavity.errors import BadOption
 from cavity.estimators import view_fit
@@ -31,6 +32,9 @@ from cavity.prediction.result import Result
 from cavity.prediction.targets import target_noise
 
 __all__ = ["onnx"]
+
+if not TYPE_CHECKING:
+    __getattr__ = explain_removed(__name__)
 
 NO_KERNEL = (
     "It cannot be written as an ONNX graph: give the kernel a method formula(xp), or "

@@ -4,10 +4,12 @@ likelihood, its run.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import torch
+from scipy.special import ndtri
 
 from cavity.common.progress import make_reporter
 from cavity.common.ranks import Local
@@ -21,8 +23,10 @@ from cavity.engine.kernels import RBF, Kernel, Linear
 from cavity.engine.kernels.base import per_class
 from cavity.engine.kernels.prior import Prior
 from cavity.engine.kernels.spectrum import Spectrum
-from cavity.engine.likelihoods import Likelihood
+from cavity.engine.likelihoods import Likelihood, Ordinal
+from cavity.engine.parameters import is_learnt
 from cavity.engine.training.loop import Run
+from cavity.errors import BadOption
 from cavity.fitting.options import policy
 from cavity.fitting.options.configuration import Config
 from cavity.fitting.options.method import Method
@@ -35,6 +39,8 @@ from cavity.tables.table import Facts, Start, Streamed, Table
 
 # rows: inducing points are not learnt along columns in which fewer differ [51]
 RARE_CELLS = 5
+LEAST_SHARE = 1e-3  # of a class, for the first thresholds of ordered classes
+PRIOR_SPREAD = math.sqrt(2)  # of f, with a kernel of variance 1 and a linear term
 ROOM = 0.5  # share of a GPU's free memory that a table may take
 
 
@@ -51,9 +57,13 @@ def make_prior(
     if kernel is None:
         kernel = make_default_kernel(plan.kernel == RBF_LINEAR)
     C = table.n_latent
+    setting = None
     if find_method(config, plan).latent_noise:
         noise = per_class(config.noise, C, "noise")
         learn = config.learn
+        setting = config.noise_setting
+        if not is_learnt(setting):
+            learn = learn - {"noise"}
     else:
         noise = np.zeros(1)
         learn = config.learn - {"noise"}
@@ -69,6 +79,7 @@ def make_prior(
         device=config.device,
         dtype=config.dtype,
         kind=Spectrum if config.spectral else Prior,
+        noise_setting=setting,
     )
     if prior.learn_inducing and policy.fixes_rare_levels(config):
         _hold_rare_cells(prior, begin.candidates)
@@ -101,12 +112,38 @@ def make_likelihood(table: Facts, config: Config, plan: TrainingPlan) -> Likelih
     """Make the likelihood; for a regression it contains the noise of the targets."""
     method = find_method(config, plan)
     if isinstance(method, RegressionMethod):
-        noise = float(config.noise[0])
+        noise = config.noise_setting or float(config.noise[0])
         found: Likelihood = method.make_likelihood(1, config.learn, noise)
+    elif table.order is not None:
+        found = make_ordinal(table, bool(config.learn))
     else:
         found = method.make_likelihood(table.n_classes, config.learn)
+        if found.n_latent != table.n_latent:
+            raise BadOption(
+                f"{type(found).__name__} has {found.n_latent} latent functions for "
+                f"{table.n_classes} classes, but a classifier has {table.n_latent}: for "
+                "ordered classes use GPClassifier(order=[...]) with method='auto', "
+                "'ep' or 'sep'."
+            )
 
     return found.to(config.device, config.dtype)
+
+
+def make_ordinal(table: Facts, learn: bool) -> Likelihood:
+    """Make the likelihood of ordered classes, which first predicts their frequencies."""
+    assert table.order is not None
+    share = np.maximum(table.class_totals / table.class_totals.sum(), LEAST_SHARE)
+    below = share[np.argsort(table.order)].cumsum() / share.sum()
+    start = tuple((PRIOR_SPREAD * ndtri(below[:-1])).tolist())
+    return Ordinal(table.order, start, learn).bind(table.n_classes)
+
+
+def name_evidence(config: Config, table: Facts) -> str:
+    """Return what log Z_q is: see `Method.name_evidence`."""
+    if table.order is None:
+        return config.method.name_evidence(table.n_classes)
+
+    return config.method.name_evidence(2)  # one site per row, too
 
 
 def weigh_labels(table: Facts) -> Weights:

@@ -11,6 +11,7 @@ from cavity.fitting import adapter, monitoring
 from cavity.fitting.options.configuration import Config
 from cavity.fitting.options.plan import TrainingPlan
 from cavity.fitting.request import Request
+from cavity.fitting.screening import screen_parts
 from cavity.fitting.training_rows import TrainingRows
 
 
@@ -21,6 +22,7 @@ class Begun(NamedTuple):
     config: Config
     plan: TrainingPlan
     rows: TrainingRows
+    seconds: float = 0.0  # that the training took
 
 
 def begin_run(
@@ -30,6 +32,7 @@ def begin_run(
     config = request.config
     prior = adapter.make_prior(config, plan, rows.table, rows.start, rows.Z)
     engine = adapter.make_engine(prior, rows.table, config, plan)
+    screen_parts(engine)
     earlier = None
     if request.earlier is not None:
         earlier = request.earlier.state

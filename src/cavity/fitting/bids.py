@@ -8,10 +8,8 @@ fitted in full if its gain per second is at least the price of a second. [decisi
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+import math
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -25,9 +23,8 @@ from cavity.fitting.options.configuration import ClassifierConfig
 from cavity.fitting.options.plan import TableSize
 from cavity.fitting.options.time_estimate import compare_sizes
 from cavity.fitting.request import Request
-from cavity.pool.members import Recipe, fit_members, make_members
+from cavity.pool.members import fit_members, make_members
 from cavity.pool.plan import Bid, MembersPlan
-from cavity.pool.pool import Member
 from cavity.pool.weights import fit_weights
 from cavity.prediction.estimate import HELD_OUT
 from cavity.tables.labelled import LabelledTable
@@ -39,13 +36,6 @@ COSTLY = ("boosting", "extra trees")
 LINEAR = "logistic regression"  # it does not bid, and says little next to the others
 # The share of a gain that is left with all rows: measured, see decision 68.
 LEFT_WITH_ALL = 0.3
-
-
-class _Fitted(NamedTuple):
-    """A member that was fitted to the small part, and the seconds that it took."""
-
-    member: Member
-    seconds: float
 
 
 def choose_by_bids(
@@ -94,8 +84,8 @@ def take_bids(
         if recipe.name != LINEAR
     ]
     model = fit_fold(request.for_fold(None), rows, small, epochs=None)
-    fitted = [_fit_small(recipe, small, held, rows.blocks) for recipe in recipes]
-    known = predict_rows(model, [f.member for f in fitted], held, how="", kind=HELD_OUT)
+    fitted = fit_members(recipes, small, held, rows.blocks, lambda: math.inf)
+    known = predict_rows(model, fitted, held, how="", kind=HELD_OUT, seconds=0.0)
 
     bids = []
     sizes = TableSize.of(small, rows.features.n), TableSize.of(trains, rows.features.n)
@@ -111,14 +101,6 @@ def take_bids(
         pays = policy.pays(config, gain, seconds)
         bids.append(Bid(recipe.name, seconds, gain, pays))
     return tuple(bids)
-
-
-def _fit_small(
-    recipe: Recipe, small: Table, held: Table, blocks: Sequence[slice]
-) -> _Fitted:
-    began = time.perf_counter()
-    members, _ = fit_members([recipe], small, held, blocks, lambda: float("inf"))
-    return _Fitted(members[0], time.perf_counter() - began)
 
 
 def find_gain(known: HeldOut, j: int) -> float:

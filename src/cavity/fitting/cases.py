@@ -18,7 +18,7 @@ from cavity.fitting.options.policy import Cases
 from cavity.fitting.request import Request
 from cavity.tables.labels import check_labels
 from cavity.tables.pieces import DROPPED, JUDGES, TRAINS, Apart
-from cavity.tables.repeats import find_units, has_cells
+from cavity.tables.repeats import find_units
 from cavity.tables.splitting import choose_folds, number_units
 from cavity.tables.table import Facts, Table
 
@@ -33,7 +33,7 @@ def find_cases(config: ClassifierConfig, table: Facts) -> Facts:
     """
     if not policy.merges_equal_rows(config):
         return table
-    if not isinstance(table, Table) or has_cells(table):
+    if not isinstance(table, Table) or table.cells:
         return table
 
     merged = table.merge()
@@ -103,7 +103,7 @@ def choose_apart(request: Request[ClassifierConfig], source: Any) -> Apart | Non
 def number_folds(table: Table, plan: JudgingPlan, seed: int) -> Ints:
     """Return the fold of each row; rows that belong together stay together."""
     unit = find_units(table)
-    if unit is None and has_cells(table):  # each row is a case
+    if unit is None and table.cells:  # each row is a case
         unit = number_units(_number_rows(table))
     elif unit is None:
         unit = table.kind

@@ -8,20 +8,26 @@ from functools import partial
 
 from cavity.common.ranks import run_together
 from cavity.engine import runs
+from cavity.fitting import adapter
 from cavity.fitting.begin import begin_run
 from cavity.fitting.cases import choose_apart
+from cavity.fitting.early_end import guard_source
 from cavity.fitting.evidence import hold_rows
 from cavity.fitting.finish import Store, keep_on_interrupt, warn
 from cavity.fitting.fit import Candidates, ClassifierFit, Judged
-from cavity.fitting.held_out import Verdict, hold_left_out, judge_rows
-from cavity.fitting.judges import judge
-from cavity.fitting.left_out import LeftOut, find_leave_one_out
+from cavity.fitting.held_out import hold_left_out
+from cavity.fitting.held_out_table import keep_rows, list_held_out, list_plainly
+from cavity.fitting.judges import judge, judge_alone
+from cavity.fitting.leave_one_out import leave_out
+from cavity.fitting.left_out import LeftOut
 from cavity.fitting.options import policy
 from cavity.fitting.options.configuration import ClassifierConfig
 from cavity.fitting.partial_fit import keep_growing
-from cavity.fitting.planning import announce_plan, plan_fit
-from cavity.fitting.request import Request, check_ranks_agree
+from cavity.fitting.planning import announce_plan, note_drawn, plan_fit
+from cavity.fitting.request import Request, check_ranks_agree, check_storable
 from cavity.fitting.results import Result, common_result, describe_rows
+from cavity.fitting.screening import name_kernel
+from cavity.fitting.verdict import Verdict, judge_as_is
 from cavity.pool.pool import Pool
 from cavity.prediction.model import FittedModel
 from cavity.tables.labelled import (
@@ -29,15 +35,16 @@ from cavity.tables.labelled import (
     read_eval_labels,
     read_source,
     read_table,
+    with_order,
 )
+from cavity.tables.near_copies import has_near_copies
 from cavity.tables.pieces import Source
-from cavity.tables.repeats import has_near_copies
 from cavity.tables.sources import find_source
-from cavity.tables.table import Facts, Streamed, Table
+from cavity.tables.table import Streamed, Table
 
 NEAR_COPIES = (
-    "most rows are near copies of others with the same label: if each set of them "
-    "comes from one patient, machine or the like, estimate_ is too good for new ones. "
+    "many rows are near copies of others: if each set of them comes from one patient, "
+    "machine or the like, estimate_ is too good for new ones. "
     "Name the sets with fit(X, y, groups=...); on the command line with --group COLUMN."
 )
 
@@ -55,15 +62,21 @@ def fit_classifier(request: Request[ClassifierConfig], store: Store) -> list[str
     begun = begin_run(
         fit.request, fit.plan.training, fit.training, fit.judge.training_share
     )
-    unjudged = partial(record, fit, Judged(begun))
+
+    def unjudged() -> Result:
+        return record(fit, judge_alone(fit, begun))
+
     with keep_on_interrupt(begun, store, unjudged) as progress:
-        runs.train(begun.run)
+        at_start = request.clock.spent()
+        with name_kernel(begun.run.engine):
+            runs.train(begun.run)
         progress.trained = True
-        judged = judge(fit, begun, find_candidates())
+        begun = begun._replace(seconds=request.clock.spent() - at_start)
+        judged = guard_source(fit, judge(fit, begun, find_candidates()))
         result = record(fit, judged)
         store(result)
 
-    notes = [*judged.notes, *note_near_copies(fit)]
+    notes = [*note_drawn(fit), *judged.notes, *note_near_copies(fit)]
     if result.estimate is not None and result.estimate.verdict is not None:
         notes.append(result.estimate.verdict)
     return warn(judged.begun, fit.plan, result, notes)
@@ -105,8 +118,10 @@ def read_labelled_rows(request: Request[ClassifierConfig]) -> LabelledTable:
         apart = run_together(reduce, partial(choose_apart, request, rows))
         rows = read_source(rows, weight, config.owner, request.seed, reduce, apart)
 
+    rows = rows._replace(table=with_order(rows.table, config.order, rows.classes))
     check_ranks_agree(rows.table, rows.features, rows.classes, reduce)
     config.check_size(rows.table.n_rows)
+    check_storable(rows.features, rows.classes)
     if raw.eval_set is None:
         return rows
 
@@ -120,7 +135,7 @@ def record(fit: ClassifierFit, judged: Judged) -> Result:
     rows = fit.rows
     begun = judged.begun
     run = begun.run
-    left_out = leave_out(fit, judged)
+    left_out = find_left_out(fit, judged)
     usual = None
     if left_out is not None:
         usual = left_out.for_novelty()
@@ -134,10 +149,13 @@ def record(fit: ClassifierFit, judged: Judged) -> Result:
         left_out=usual,
     )
     verdict = judged.verdict
-    if verdict is not None and not judged.members and not policy.calibrates(config):
-        verdict = None  # no temperature was asked for
-    elif verdict is None and left_out is not None and policy.calibrates(config):
-        verdict = judge_left_out(fit, judged, left_out, found.model)
+    calibration = None
+    if verdict is not None:
+        calibration = verdict.held_out.how
+        asked = judged.members or judged.repaired or policy.calibrates(config)
+        if not asked:
+            calibration = None  # no temperature was asked for
+            verdict = judge_as_is(verdict.held_out, rows.class_prior)
 
     columns = begun.rows.start.columns
     return found._replace(
@@ -146,51 +164,52 @@ def record(fit: ClassifierFit, judged: Judged) -> Result:
         growing=keep_growing(config.method, run, columns, begun.rows.table),
         loo=left_out,
         class_prior=rows.class_prior,
-        evidence_name=config.method.name_evidence(len(rows.classes)),
-        calibration=None if verdict is None else verdict.held_out.how,
+        evidence_name=adapter.name_evidence(config, rows.table),
+        calibration=calibration,
         estimate=None if verdict is None else verdict.estimate,
         plan=fit.plan,
         evidence_rows=hold_rows(begun),
         shares=describe_rows(rows.table, rows.features, config.class_weight is None),
+        held_out=None if verdict is None else list_held_out(fit, verdict),
+        members=None if verdict is None else verdict.members,
+        trained=keep_rows(fit.rows),
     )
 
 
-def leave_out(fit: ClassifierFit, judged: Judged) -> LeftOut | None:
-    """Return the marginals of the rows that the run has seen, without their own labels."""
-    training = judged.begun.rows
-    whole = training.seen is fit.cases
-    table = choose_scored(fit, judged)
-    merged = training.table
-    if (
-        table is fit.rows.table
-        and isinstance(fit.cases, Table)
-        and fit.cases.place is not None
-    ):
-        merged = fit.cases  # equal rows were merged before the split
+def judge_recorded(result: Result) -> Result:
+    """Judge the model of a named method by leave-one-out, if it was not judged before.
 
-    return find_leave_one_out(judged.begun.run, table, merged, whole)
+    This takes an integral per row, so it waits until somebody asks.
+    """
+    loo: LeftOut | None = result.loo
+    prior = result.class_prior
+    if result.estimate is not None or loo is None or prior is None:
+        return result
+    if result.model.pool.members or result.classes is None:
+        return result
+
+    held = hold_left_out(loo, result.model, len(loo.y))
+    if not len(held.y):
+        return result
+
+    seconds = 0.0
+    if result.history:
+        seconds = float(result.history[-1].get("seconds", 0.0))
+    held = held._replace(how="leave-one-out", seconds=(seconds,))
+    verdict = judge_as_is(held, prior, result.model.pool.weight)
+    listed = list_plainly(held, verdict.log_proba, result.classes)
+    return result._replace(
+        held_out=listed, estimate=verdict.estimate, members=verdict.members
+    )
 
 
-def choose_scored(fit: ClassifierFit, judged: Judged) -> Facts:
-    """Return the table that leave-one-out scores: the user's, or the part that is seen."""
-    seen = judged.begun.rows.seen
-    if seen is not fit.cases and isinstance(seen, Table):  # a part, or a sample
-        return seen
+def find_left_out(fit: ClassifierFit, judged: Judged) -> LeftOut | None:
+    """Return leave-one-out marginals, those of the judge if it has some."""
+    verdict = judged.verdict
+    if verdict is not None and verdict.held_out.left_out is not None:
+        return verdict.held_out.left_out
 
-    return fit.rows.table
-
-
-def judge_left_out(
-    fit: ClassifierFit, judged: Judged, left_out: LeftOut, model: FittedModel
-) -> Verdict | None:
-    """Judge a model by leave-one-out; None if it cannot keep groups together."""
-    known = left_out.without_lone_rows()
-    if not len(known.y) or (fit.rows.table.n_groups and known.unit is None):
-        return None
-
-    of = choose_scored(fit, judged).n_rows
-    held_out = hold_left_out(known, model, of)
-    return judge_rows(held_out, fit.rows.class_prior)
+    return leave_out(fit, judged.begun)
 
 
 def make_pool(

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from cavity.fitting.begin import Begun
-from cavity.fitting.held_out import HeldOut, Verdict
+from cavity.fitting.held_out import HeldOut
 from cavity.fitting.options.configuration import ClassifierConfig
 from cavity.fitting.options.plan import FitPlan, JudgingPlan
 from cavity.fitting.request import Request
 from cavity.fitting.training_rows import TrainingRows
-from cavity.pool.members import Recipe
+from cavity.fitting.verdict import Verdict
+from cavity.pool.members import FittedMember, Recipe
 from cavity.pool.pool import Member
 from cavity.tables.labelled import LabelledTable
 from cavity.tables.table import Facts
@@ -20,7 +21,7 @@ class Candidates(NamedTuple):
     """The classifiers that may join the pool."""
 
     recipes: tuple[Recipe, ...] = ()
-    members: tuple[Member, ...] = ()  # fitted to the rows that train
+    members: tuple[FittedMember, ...] = ()  # fitted to the rows that train
     seconds: float = 0.0  # that their fits took
     notes: tuple[str, ...] = ()  # for the user
 
@@ -31,6 +32,7 @@ class Judged(NamedTuple):
     begun: Begun
     verdict: Verdict | None = None  # None: no rows judge it
     members: tuple[Member, ...] = ()  # of the pool
+    repaired: bool = False  # the model alone is worse than class frequencies
     notes: tuple[str, ...] = ()
 
 
@@ -67,7 +69,10 @@ class Judge(Protocol):
     def hold_out(
         self, fit: ClassifierFit, begun: Begun, candidates: Candidates
     ) -> tuple[HeldOut | None, Candidates]:
-        """Return held-out log-probabilities; also what the rows decided of members."""
+        """Return held-out log-probabilities; also what the rows decided of members.
+
+        None: no rows can judge the model.
+        """
 
     def finish(
         self,

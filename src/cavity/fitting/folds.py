@@ -14,12 +14,13 @@ from cavity.errors import NotPositiveDefinite
 from cavity.fitting.begin import Begun, begin_run
 from cavity.fitting.cases import number_cases
 from cavity.fitting.fit import Candidates, ClassifierFit, Judged
-from cavity.fitting.held_out import HeldOut, Verdict, join_folds, predict_rows, weigh
+from cavity.fitting.held_out import HeldOut, drop_members, join_folds, predict_rows
 from cavity.fitting.options import policy
 from cavity.fitting.options.plan import JudgingPlan
 from cavity.fitting.refits import refit_members
 from cavity.fitting.request import Request
 from cavity.fitting.training_rows import prepare_rows
+from cavity.fitting.verdict import Verdict, weigh
 from cavity.pool.members import fit_members
 from cavity.prediction.estimate import FOLDS
 from cavity.prediction.model import FittedModel, extract_model
@@ -65,17 +66,17 @@ class Folds:
         )
         recipes = list(candidates.recipes)
         notes = list(candidates.notes)
-        found: list[HeldOut] = []
+        judged: list[HeldOut] = []
         shown = numbers
         if request.verbose:
             shown = make_bar(request.verbose, numbers, desc="judging", unit="fit")
         for i in shown:
             seconds = None
             if clock.limit is not None:
-                seconds = clock.left() / (len(numbers) - len(found))
-            if found and not clock.has(0.0):
+                seconds = clock.left() / (len(numbers) - len(judged))
+            if judged and not clock.has(0.0):
                 notes.append(
-                    f"time_limit={clock.limit:g}: {len(found)} of {len(numbers)} folds "
+                    f"time_limit={clock.limit:g}: {len(judged)} of {len(numbers)} folds "
                     "judge the model."
                 )
                 break
@@ -83,34 +84,44 @@ class Folds:
             out = self.fold == i
             rest = self.trains.select(~out)
             held = self.trains.select(out)
+            began = clock.spent()
             try:
                 model = fit_fold(request.for_fold(seconds), fit.rows, rest, epochs)
             except NotPositiveDefinite:
                 notes.append(FAILED_PART)
                 continue
 
-            members, recipes = fit_members(
+            taken = clock.spent() - began
+            members = fit_members(
                 recipes, rest, held, fit.rows.blocks, clock.share(MEMBERS)
             )
-            part = np.full(held.n_rows, i)
-            found.append(
+            recipes = [found.recipe for found in members]
+            judged.append(
                 predict_rows(
-                    model, members, held, how="", kind=FOLDS, unit=unit[out], part=part
+                    model,
+                    members,
+                    held,
+                    how="",
+                    kind=FOLDS,
+                    seconds=taken,
+                    unit=unit[out],
+                    part=np.full(held.n_rows, i),
                 )
             )
-            if len(found) == 1:  # members without weight are not fitted again
-                kept = np.flatnonzero(weigh(found[0])[1:])
+            if len(judged) == 1:  # members without weight are not fitted again
+                kept = np.flatnonzero(weigh(judged[0])[1:])
                 recipes = [recipes[j] for j in kept]
-                logs = found[0].log_proba[[0, *(kept + 1)]]
-                found = [found[0]._replace(log_proba=logs)]
+                judged = [drop_members(judged[0], np.append(0, kept + 1))]
 
-        if not found:
+        if not judged:
             return None, Candidates(notes=tuple(notes))
 
-        how = f"{len(found)} folds{note_groups(self.trains)}"
-        if len(found) < len(numbers):
-            how = f"{len(found)} of {len(numbers)} folds{note_groups(self.trains)}"
-        joined = join_folds(found, how)
+        how = f"{len(judged)} folds{note_groups(self.trains)}"
+        if len(judged) < len(numbers):
+            how = f"{len(judged)} of {len(numbers)} folds{note_groups(self.trains)}"
+        joined = join_folds(judged, how)
+        own, *others = joined.seconds
+        joined = joined._replace(seconds=(own + begun.seconds, *others))
         recipes = recipes[: len(joined.log_proba) - 1]
         return joined, Candidates(tuple(recipes), notes=tuple(notes))
 
@@ -122,8 +133,8 @@ class Folds:
         candidates: Candidates,
     ) -> Judged:
         """Fit the members that count to all rows: no member of folds has seen them."""
-        members = refit_members(fit, candidates.recipes, verdict)
-        return Judged(begun, verdict, members, candidates.notes)
+        members, verdict = refit_members(fit, candidates.recipes, verdict)
+        return Judged(begun, verdict, members, notes=candidates.notes)
 
 
 def note_groups(held: Table) -> str:

@@ -1,39 +1,37 @@
-"""Held-out log-probabilities, and what follows from them. [METHOD 13, 14, 18]
+"""Held-out log-probabilities: rows, and models that did not see them.
 
-The weights of a pool, its gate, its temperature and the estimate of its quality follow
-from one value, `HeldOut`. The weights are fitted to all of its rows. The estimate scores
-each row with weights that were fitted to the others.
+`verdict` has what follows from them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 
-from cavity.common.types import Flags, Floats, Ints
+from cavity.common.types import Floats, Ints
 from cavity.fitting.cases import number_cases
 from cavity.fitting.left_out import (
     LeftOut,
-    effective_share,
     learns,
     prior_variances,
 )
 from cavity.fitting.results import draw_rows
-from cavity.pool.pool import Gate, Member, Pool, normalised
-from cavity.pool.weights import fit_weights, make_gate
-from cavity.prediction.estimate import Estimate, Origin, estimate_quality
+from cavity.pool.members import FittedMember
+from cavity.prediction.estimate import Origin
+from cavity.prediction.member_scores import GAUSSIAN_PROCESS
 from cavity.prediction.model import FittedModel, as_array, as_tensor
 from cavity.prediction.predict import log_probabilities, predict_latent
 from cavity.tables.table import Table
 
-LOO_EXPONENT = 0.75  # w > 1 from leave-one-out is too confident and becomes w^¾ [13]
 GATE_ROWS = 500  # prior variances are averaged over as many rows
-LEAST_WEIGHT = 0.05  # a member with less weight is left out
 NESTED = 5  # number of parts for nested weights
+
+
+# the user's table, its cases (equal rows merged), or rows of eval_set
+RowsOf = Literal["given", "cases", "eval_set"]
 
 
 class HeldOut(NamedTuple):
@@ -45,35 +43,31 @@ class HeldOut(NamedTuple):
     unit: Ints  # the same number for rows that belong together
     part: Ints  # parts for nested weights: folds, or random ones
     u: Floats  # [n], variance of f relative to its prior variance: see `Gate`
-    rows: Ints  # numbers in the table that the user gave
+    rows: Ints  # their numbers in the table `of`
     how: str  # where the rows come from, in words
     kind: Origin  # how far the models know the rows
-    own_sites: bool = False  # leave-one-out, by removing sites
-
-
-class Verdict(NamedTuple):
-    """What held-out rows say."""
-
-    weights: tuple[float, ...]  # of the Gaussian process, and of the members
-    estimate: Estimate
-    held_out: HeldOut
-
-    def make_gate(self, model: FittedModel, table: Table) -> Gate | None:
-        """Return the gate of the pool's members."""
-        return make_gate(find_scale(model, table), self.held_out.u)
+    names: tuple[str, ...] = (GAUSSIAN_PROCESS,)  # [1 + J], all different
+    seconds: tuple[float, ...] = (0.0,)  # [1 + J], of the fits
+    left_out: LeftOut | None = None  # the marginals, if sites of rows were removed
+    of: RowsOf = "cases"
 
 
 def predict_rows(
     model: FittedModel,
-    members: Sequence[Member],
+    members: Sequence[FittedMember],
     held: Table,
     *,
     how: str,
     kind: Origin,
+    seconds: float,
     unit: Ints | None = None,
     part: Ints | None = None,
+    of: RowsOf = "cases",
 ) -> HeldOut:
-    """Predict rows that the models did not see."""
+    """Predict rows that the models did not see.
+
+    `seconds`: that the Gaussian process took.
+    """
     if unit is None:
         unit = number_cases(held)
     if part is None:
@@ -83,7 +77,7 @@ def predict_rows(
 
     f = predict_latent(model, as_tensor(held.X))
     logs = [log_probabilities(model, f)]
-    logs += [member.log_proba(held.X) for member in members]
+    logs += [found.member.log_proba(held.X) for found in members]
     return HeldOut(
         log_proba=np.stack(logs),
         y=held.y,
@@ -94,15 +88,30 @@ def predict_rows(
         rows=held.numbers,
         how=how,
         kind=kind,
+        names=name_apart([found.recipe.name for found in members]),
+        seconds=(seconds, *(found.seconds for found in members)),
+        of=of,
     )
 
 
-def hold_left_out(left_out: LeftOut, model: FittedModel, of: int) -> HeldOut:
-    """Return leave-one-out log-probabilities; `of`: number of rows of the table."""
-    used = left_out.sample()
+def name_apart(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the Gaussian process and these names; later equal ones get a number."""
+    apart = [GAUSSIAN_PROCESS]
+    for i, name in enumerate(names):
+        earlier = names[:i].count(name)
+        apart.append(f"{name} {earlier + 1}" if earlier else name)
+
+    return tuple(apart)
+
+
+def hold_left_out(
+    left_out: LeftOut, model: FittedModel, n_rows: int, of: RowsOf = "given"
+) -> HeldOut:
+    """Return leave-one-out log-probabilities; `n_rows`: of the table."""
+    used = left_out.without_lone_rows().sample()
     n = len(used.y)
     how = "leave-one-out"
-    if n < of:
+    if n < n_rows:
         how = f"leave-one-out of {n} rows"
     unit = used.unit
     if unit is None:
@@ -117,7 +126,8 @@ def hold_left_out(left_out: LeftOut, model: FittedModel, of: int) -> HeldOut:
         rows=used.rows,
         how=how,
         kind="seen" if learns(model) else "folds",
-        own_sites=True,
+        left_out=left_out,
+        of=of,
     )
 
 
@@ -134,56 +144,18 @@ def join_folds(found: Sequence[HeldOut], how: str) -> HeldOut:
         u=np.concatenate([held.u for held in found]),
         rows=np.concatenate([held.rows for held in found]),
         how=how,
+        names=found[0].names[:least],
+        seconds=tuple(np.sum([held.seconds[:least] for held in found], 0).tolist()),
     )
 
 
-def judge_rows(held: HeldOut, prior: Floats) -> Verdict:
-    """Fit the weights of a pool to held-out rows, and estimate how good it is."""
-    weights = weigh(held)
-    gate = None
-    if len(held.log_proba) > 1:
-        gate = make_gate(np.ones(1), held.u)
-    log_p = np.empty_like(held.log_proba[0])
-    for i in np.unique(held.part):
-        of = held.part == i
-        nested = weights
-        if not of.all():
-            nested = weigh(held, ~of)
-        pool = Pool(nested[0], (), tuple(nested[1:]), gate)
-        logs = [partial(_take, held, j, of) for j in range(1, len(held.log_proba))]
-        own = held.log_proba[0][of]
-        log_p[of] = normalised(pool.add_members(own, held.u[of, None], logs))
-
-    estimate = estimate_quality(
-        log_p, held.y, held.weight, prior, held.how, held.kind, unit=held.unit
+def drop_members(held: HeldOut, kept: Ints) -> HeldOut:
+    """Return the rows with some of the classifiers; `kept`: their places."""
+    return held._replace(
+        log_proba=held.log_proba[kept],
+        names=tuple(held.names[j] for j in kept),
+        seconds=tuple(held.seconds[j] for j in kept),
     )
-    return Verdict(tuple(weights.tolist()), estimate, held)
-
-
-def _take(held: HeldOut, member: int, rows: Flags) -> Floats:
-    return held.log_proba[member, rows]
-
-
-def weigh(held: HeldOut, kept: Flags | slice = slice(None)) -> Floats:
-    """Fit weights to some rows; a row counts as its share of the effective rows.
-
-    Members of little weight get 0, which saves their fit to all rows.
-    """
-    weight = held.weight[kept]
-    omega = effective_share(weight, held.unit[kept]) * weight
-    logs = held.log_proba[:, kept]
-    y = held.y[kept]
-    found = fit_weights(list(logs), y, omega)
-    counts = found >= LEAST_WEIGHT
-    counts[0] = True  # the Gaussian process
-    if np.count_nonzero(counts) < np.count_nonzero(found):
-        again = fit_weights(list(logs[counts]), y, omega)
-        found = np.zeros(len(found))
-        found[counts] = again
-
-    if held.own_sites and found[0] > 1:  # hyper-parameters saw the rows
-        found[0] **= LOO_EXPONENT
-    return found
 
 
 @torch.no_grad()

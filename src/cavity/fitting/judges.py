@@ -1,7 +1,6 @@
-"""Who judges a classifier: a held-out part, rows of eval_set, or leave-one-out.
+"""Who judges a classifier: a held-out part, rows of eval_set, folds, or leave-one-out.
 
-`folds` has the fourth judge. All of them end in the same value, `HeldOut`; for
-leave-one-out it is made when the fit is recorded.
+`folds` and `leave_one_out` have the last two. All end in the same value, `HeldOut`.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,18 +18,14 @@ from cavity.fitting.begin import Begun
 from cavity.fitting.cases import number_folds
 from cavity.fitting.fit import Candidates, ClassifierFit, Judge, Judged
 from cavity.fitting.folds import MEMBERS, Folds, note_groups
-from cavity.fitting.held_out import (
-    LEAST_WEIGHT,
-    HeldOut,
-    Verdict,
-    judge_rows,
-    predict_rows,
-)
+from cavity.fitting.held_out import HeldOut, RowsOf, predict_rows
+from cavity.fitting.leave_one_out import LeaveOneOut
 from cavity.fitting.options.configuration import ClassifierConfig
 from cavity.fitting.options.plan import JudgingPlan
 from cavity.fitting.refits import refit_members
 from cavity.fitting.request import Request
-from cavity.pool.members import Recipe, fit_members
+from cavity.fitting.verdict import LEAST_WEIGHT, Verdict, judge_rows
+from cavity.pool.members import FittedMember, Recipe, fit_members
 from cavity.pool.pool import Member
 from cavity.prediction.estimate import FOLDS, FULL_ROWS, HELD_OUT
 from cavity.prediction.model import extract_model
@@ -70,10 +66,21 @@ def judge(fit: ClassifierFit, begun: Begun, candidates: Candidates) -> Judged:
     """Judge a trained model, and weigh the pool, by rows that they did not see."""
     held_out, candidates = fit.judge.hold_out(fit, begun, candidates)
     if held_out is None:
-        return Judged(begun, notes=candidates.notes)
+        return judge_alone(fit, begun)._replace(notes=candidates.notes)
 
     verdict = judge_rows(held_out, fit.rows.class_prior)
     return fit.judge.finish(fit, begun, verdict, candidates)
+
+
+def judge_alone(fit: ClassifierFit, begun: Begun) -> Judged:
+    """Judge a trained model by leave-one-out, where no other rows can."""
+    last = LeaveOneOut(fit.judge.plan, fit.judge.trains)
+    held_out, candidates = last.hold_out(fit, begun, Candidates())
+    if held_out is None:
+        return Judged(begun)
+
+    verdict = judge_rows(held_out, fit.rows.class_prior)
+    return last.finish(fit, begun, verdict, candidates)
 
 
 @dataclass(frozen=True)
@@ -85,6 +92,7 @@ class EvalSet:
     held: Table
 
     where = "of eval_set"
+    of: ClassVar[RowsOf] = "eval_set"
     training_share = TRAINING
 
     def fit_members(self, fit: ClassifierFit) -> Candidates:
@@ -96,14 +104,12 @@ class EvalSet:
 
         began = request.clock.spent()
         left = request.clock.share(MEMBERS)
-        members, known = fit_members(
-            recipes, self.trains, self.held, fit.rows.blocks, left
-        )
+        found = fit_members(recipes, self.trains, self.held, fit.rows.blocks, left)
         return Candidates(
-            recipes=tuple(known),
-            members=tuple(members),
+            recipes=tuple(each.recipe for each in found),
+            members=tuple(found),
             seconds=request.clock.spent() - began,
-            notes=note_missing(request, recipes[len(known) :]),
+            notes=note_missing(request, recipes[len(found) :]),
         )
 
     def hold_out(
@@ -115,7 +121,15 @@ class EvalSet:
         kind = HELD_OUT
         if self._is_small_part(fit.cases):
             kind = FOLDS
-        found = predict_rows(model, candidates.members, self.held, how=how, kind=kind)
+        found = predict_rows(
+            model,
+            candidates.members,
+            self.held,
+            how=how,
+            kind=kind,
+            seconds=begun.seconds,
+            of=self.of,
+        )
         return found, candidates
 
     def _is_small_part(self, cases: Facts) -> bool:
@@ -131,13 +145,14 @@ class EvalSet:
     ) -> Judged:
         """Keep the members that count."""
         members = drop_weightless(candidates.members, verdict)
-        return Judged(begun, verdict, members, candidates.notes)
+        return Judged(begun, verdict, members, notes=candidates.notes)
 
 
 class Part(EvalSet):
     """A part of the rows is held out, and trains the model after it has judged it."""
 
     where = "held out"
+    of: ClassVar[RowsOf] = "cases"
 
     def _is_small_part(self, cases: Facts) -> bool:
         return (cases.n_groups or cases.n_rows) <= FULL_ROWS
@@ -153,50 +168,19 @@ class Part(EvalSet):
         if not fit.plan.training.sample and has_time_to_extend(fit, begun, verdict):
             begun = extend(fit, begun)
         if fit.plan.members.refits and fit.request.clock.has(candidates.seconds):
-            members = refit_members(fit, candidates.recipes, verdict)
+            members, verdict = refit_members(fit, candidates.recipes, verdict)
         else:
             members = drop_weightless(candidates.members, verdict)
 
-        return Judged(begun, verdict, members, candidates.notes)
+        return Judged(begun, verdict, members, notes=candidates.notes)
 
 
-@dataclass(frozen=True)
-class LeaveOneOut:
-    """No row is held out: removing a row's own sites judges the model, if anything does.
-
-    This is computed when the fit is recorded, where it also serves other purposes.
-    """
-
-    plan: JudgingPlan
-    trains: Facts
-
-    training_share = TRAINING / 2
-
-    def fit_members(self, fit: ClassifierFit) -> Candidates:
-        """Return none: leave-one-out cannot weigh other classifiers."""
-        return Candidates()
-
-    def hold_out(
-        self, fit: ClassifierFit, begun: Begun, candidates: Candidates
-    ) -> tuple[None, Candidates]:
-        """Hold out nothing."""
-        return None, candidates
-
-    def finish(
-        self,
-        fit: ClassifierFit,
-        begun: Begun,
-        verdict: Verdict,
-        candidates: Candidates,
-    ) -> Judged:
-        """Return the model as it is."""
-        return Judged(begun, verdict)
-
-
-def drop_weightless(members: Sequence[Member], verdict: Verdict) -> tuple[Member, ...]:
+def drop_weightless(
+    members: Sequence[FittedMember], verdict: Verdict
+) -> tuple[Member, ...]:
     """Return the members that have a weight."""
-    weights = verdict.weights[1:]
-    return tuple(m for m, weight in zip(members, weights, strict=True) if weight)
+    pairs = zip(members, verdict.weights[1:], strict=True)
+    return tuple(found.member for found, weight in pairs if weight)
 
 
 def has_time_to_extend(fit: ClassifierFit, begun: Begun, verdict: Verdict) -> bool:

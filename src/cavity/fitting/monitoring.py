@@ -33,7 +33,7 @@ from cavity.tables import splitting
 from cavity.tables.table import Facts, GivenRows, Table
 
 # Which model a run fits; how it is trained may change.
-MODEL_ARGUMENTS = ("kernel", "noise", "learn", "share", "class_weight")
+MODEL_ARGUMENTS = ("kernel", "noise", "learn", "share", "class_weight", "order")
 ADVICE = "give one pair, eval_set=(X_val, y_val)."
 
 

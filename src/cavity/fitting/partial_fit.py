@@ -18,6 +18,7 @@ from cavity.engine import runs
 from cavity.engine.batches.stream import Whole
 from cavity.engine.inference import Engine, Info, Optimiser, State, Tied
 from cavity.engine.inference.state import map_tensors
+from cavity.engine.learning import KERNEL, name_paths, selects
 from cavity.engine.training.loop import Outcome, Run
 from cavity.engine.training.optimisers import OPTIMISERS
 from cavity.engine.training.steps import Steps
@@ -31,7 +32,7 @@ from cavity.fitting.options.value_checks import draw_seed
 from cavity.fitting.points import choose_points
 from cavity.fitting.results import Growing, Result, common_result
 from cavity.tables.arrow_tables import refuse_many_columns
-from cavity.tables.labels import read_labels
+from cavity.tables.labels import find_places, read_labels
 from cavity.tables.table import Facts, GivenRows, Table, share_lengthscales
 from cavity.tables.validation import Features, check_rows, read_rows
 
@@ -136,7 +137,7 @@ def grow(
             model=model, calibration=earlier.calibration, plan=earlier.plan
         )
 
-    name = config.method.name_evidence(len(labels))
+    name = adapter.name_evidence(config, table)
     return found._replace(classes=labels, growing=growing, evidence_name=name)
 
 
@@ -190,6 +191,7 @@ def _read_table(
         np.searchsorted(every, labels[present]),
         weight[present],
         len(every),
+        order=find_places(config.order, every),
     )
     return table, features, every
 
@@ -282,7 +284,7 @@ def _absorb(run: Run, config: Config) -> None:
             strict=True,
         )
         learn = [
-            torch.full((p.numel(),), n in config.learn, device=p.device)
+            torch.full((p.numel(),), selects(config.learn, n), device=p.device)
             for n, p in kinds
         ]
         theta = torch.where(torch.cat(learn), run.state.theta, before.theta)
@@ -295,12 +297,14 @@ def _absorb(run: Run, config: Config) -> None:
 
 
 def _names_of_parameters(engine: Engine) -> list[str]:
-    """Return the name in `learn` of each of the engine's parameters."""
+    """Return the name in `learn`, or the path, of each of the engine's parameters."""
+    paths = name_paths(engine.prior.kernel)
+    found = {f"{KERNEL}.{name}": path for name, path in paths.items()}
     names = {"log_noise": "noise", "likelihood": "epsilon"}  # others have the same
-    return [
-        names.get(first, first)
-        for first in (name.partition(".")[0] for name in engine.parameters)
-    ]
+    for name in engine.parameters:
+        first = name.partition(".")[0]
+        found.setdefault(name, names.get(first, first))
+    return [found[name] for name in engine.parameters]
 
 
 def _check_learn(engine: Engine, learn: frozenset[str], given: Any) -> None:
@@ -310,7 +314,12 @@ def _check_learn(engine: Engine, learn: frozenset[str], given: Any) -> None:
     known = set[str]()
     if _is_frozen(engine.prior.kernel, given):
         known = {"kernel"}
-    more = learn - known - set(_names_of_parameters(engine))
+    paths = _names_of_parameters(engine)
+    more = [
+        name
+        for name in learn - known
+        if not any(selects((name,), path) for path in paths)
+    ]
     if more:
         raise BadOption(
             f"learn has {', '.join(map(repr, sorted(more)))}, which the first call or "

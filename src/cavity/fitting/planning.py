@@ -36,10 +36,13 @@ from cavity.tables.table import Facts, Streamed, Table
 
 PASSES = 8  # over the rows that the Gaussian process sees, within its seconds
 LEAST_SECONDS = 0.1
+PREPARING = 0.3  # share of the seconds left, for merging and splitting rows
+PROBE_ROWS = 20_000  # rows that every fit has time for
 
 
 def plan_fit(request: Request[ClassifierConfig], rows: LabelledTable) -> ClassifierFit:
     """Decide who judges, what the Gaussian process sees, how it trains, what is pooled."""
+    rows = draw_in_time(request, rows)
     n_columns = rows.features.n
     request = request.on_best_device(TableSize.of(rows.table, n_columns))
     warm_up(request.config.device, request.config.dtype)
@@ -55,6 +58,48 @@ def plan_fit(request: Request[ClassifierConfig], rows: LabelledTable) -> Classif
     plan = make_plan(request, rows, facts, judge, members, training)
     recipes = make_members(request.config.ensemble, members, request.seed)
     return ClassifierFit(request, rows, cases, judge, training, plan, tuple(recipes))
+
+
+def draw_in_time(
+    request: Request[ClassifierConfig], rows: LabelledTable
+) -> LabelledTable:
+    """Draw as many rows as there is time to prepare; without a limit, return all.
+
+    Equal rows of a part of the table are merged, which is about half of the work.
+    """
+    table = rows.table
+    clock = request.clock
+    config = request.config
+    if clock.limit is None or not isinstance(table, Table):
+        return rows
+    if table.n_rows <= PROBE_ROWS or not policy.samples_rows(config):
+        return rows
+
+    def count() -> int:
+        before = clock.spent()
+        find_cases(config, table.draw(PROBE_ROWS, request.seed))
+        pace = 2 * max(clock.spent() - before, 1e-9) / PROBE_ROWS
+        return max(PROBE_ROWS, int(PREPARING * clock.left() / pace))
+
+    most = request.reduce.first(count)
+    if most >= table.n_rows:
+        return rows
+
+    drawn = table.draw(most, request.seed)
+    return rows._replace(table=drawn, drawn_from=table.n_rows)
+
+
+def note_drawn(fit: ClassifierFit) -> list[str]:
+    """Say that a time limit left out rows."""
+    given = fit.rows.drawn_from
+    if given is None:
+        return []
+
+    limit = fit.request.clock.limit
+    return [
+        f"time_limit={limit:g} has time for {fit.rows.table.n_rows:,} random rows of "
+        f"{given:,}."
+    ]
 
 
 def choose_judging(

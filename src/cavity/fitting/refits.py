@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from cavity.common.progress import announce
 from cavity.fitting.fit import ClassifierFit
-from cavity.fitting.held_out import Verdict
+from cavity.fitting.verdict import Verdict
 from cavity.pool.members import Recipe, fit_members
 from cavity.pool.pool import Member
 from cavity.tables.table import Table
@@ -15,14 +17,18 @@ from cavity.tables.table import Table
 
 def refit_members(
     fit: ClassifierFit, recipes: Sequence[Recipe], verdict: Verdict
-) -> tuple[Member, ...]:
-    """Fit the members that count to all rows."""
+) -> tuple[tuple[Member, ...], Verdict]:
+    """Fit the members that count to all rows; the verdict counts the seconds."""
     weights = verdict.weights[1:]
     used = [recipe for recipe, w in zip(recipes, weights, strict=True) if w]
     if not used or not isinstance(fit.cases, Table):
-        return ()
+        return (), verdict
 
     names = ", ".join(recipe.name for recipe in used)
     announce(f"  pool: {names}", fit.request.verbose)
-    members, _ = fit_members(used, fit.cases, None, fit.rows.blocks, lambda: math.inf)
-    return tuple(members)
+    found = fit_members(used, fit.cases, None, fit.rows.blocks, lambda: math.inf)
+    seconds = np.zeros(len(verdict.weights))
+    seconds[1 + np.flatnonzero(weights)] = [refit.seconds for refit in found]
+    scores = verdict.members.add_seconds(seconds.tolist())
+    members = tuple(refit.member for refit in found)
+    return members, verdict._replace(members=scores)

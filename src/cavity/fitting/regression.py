@@ -24,9 +24,10 @@ from cavity.fitting.options.configuration import RegressorConfig
 from cavity.fitting.options.plan import FitPlan, TableSize
 from cavity.fitting.planning import announce_plan, with_seconds
 from cavity.fitting.points import choose_points
-from cavity.fitting.request import Request, check_ranks_agree
+from cavity.fitting.request import Request, check_ranks_agree, check_storable
 from cavity.fitting.results import Result, common_result, describe_rows
 from cavity.fitting.row_subsets import choose_training_rows, points_of
+from cavity.fitting.screening import name_kernel
 from cavity.fitting.training_rows import TrainingRows, draw_run_seed, find_start
 from cavity.prediction import targets as predictions
 from cavity.prediction.model import FittedModel, snapshot
@@ -54,7 +55,8 @@ def fit_regressor(request: Request[RegressorConfig], store: Store) -> list[str]:
     begun = begin_run(fit.request, fit.plan.training, fit.training, TRAINING)
     make_record = partial(record, fit, begun)
     with keep_on_interrupt(begun, store, make_record) as progress:
-        runs.train(begun.run)
+        with name_kernel(begun.run.engine):
+            runs.train(begun.run)
         progress.trained = True
         result = make_record()
         store(result)
@@ -125,6 +127,7 @@ def read_target_rows(request: Request[RegressorConfig]) -> tuple[Facts, Features
         )
 
     check_ranks_agree(given, features, None, reduce)
+    check_storable(features, None)
     return given, features
 
 

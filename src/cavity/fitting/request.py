@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cavity.common import tensor_files
 from cavity.common.ranks import Local, check_same
 from cavity.common.version import __version__
 from cavity.engine import processes
@@ -116,6 +117,27 @@ def _check_arguments(config: Config, reduce: Local) -> None:
         reduce,
         facts | {"having a checkpoint": config.checkpoint is not None},
         BadOption,
+    )
+
+
+def check_storable(features: Features, classes: NDArray[Any] | None) -> None:
+    """Raise BadInput if a model file has no room for names, before anything trains."""
+    encoder = features.encoder
+    columns = encoder.feature_names_in_.tolist()
+    each = dict.fromkeys(columns, 1 / 3)  # a number has as many digits
+    labels = [] if classes is None else [str(label) for label in classes.tolist()]
+    tensor_files.check_room(
+        {
+            "preparation": encoder.to_json(),
+            "names": columns,
+            "described": encoder.describe(),
+            "relevance": each,
+            "importance": each,
+            "shares": list(each.values()),
+            "classes": labels,
+            "shown": labels,
+            "few": labels,
+        }
     )
 
 

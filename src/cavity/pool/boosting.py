@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cavity.common.types import Floats
-from cavity.pool.member_rows import Left, MemberRows
+from cavity.pool.member_rows import Left, MemberRows, Pace
 from cavity.pool.sklearn_trees import TreeColumns, bin_without_weights
 from cavity.pool.tree_ensembles import Forest
 
@@ -21,6 +21,7 @@ MOST_REACH = 40.0
 # limits if there is no time for the usual rounds
 QUICK_RATE = 0.4
 QUICK_LEAVES = 31
+PROBE_ROWS = 20_000  # on which rounds are timed; every fit has time for as many
 FIRST_TREES = 500  # limit of the first rounds, which grow one tree per class
 LEAST_ROUNDS = 3
 ROWS_PER_ROUND = 4  # minimum
@@ -45,6 +46,7 @@ class Boosting:
     seed: int
     rounds: int | None = None  # None: held-out rows will choose
     leaves: int = LEAVES[1]  # maximum per tree
+    most_rows: int | None = None  # None: all rows
 
     name: ClassVar[str] = "boosting"
 
@@ -56,6 +58,8 @@ class Boosting:
         left: Left,
     ) -> tuple[Forest, Boosting]:
         coded, columns = rows.for_trees(columns)
+        if self.most_rows is not None:
+            coded = coded.draw(self.most_rows)
         if self.rounds is not None or held is None:
             rounds = self.rounds or self._count_first(rows.n_classes)
             model = self._start(coded, rounds)
@@ -64,6 +68,7 @@ class Boosting:
         recipe = self
         if left() < math.inf:
             recipe = self._fit_to_time(coded, left)
+            coded = coded.draw(recipe.most_rows or len(coded.y))
         judge, _ = held._replace(codes=rows.codes).for_trees(columns)
         model, loss = recipe._grow(coded, judge, left)
         best = 1 + int(np.argmin(loss))
@@ -72,16 +77,22 @@ class Boosting:
     def _fit_to_time(self, rows: MemberRows, left: Left) -> Boosting:
         """Return the recipe whose first rounds take half of the seconds that are left.
 
-        A few rounds are timed.
+        A few rounds on some rows are timed. If there is no time for enough rounds on
+        all rows, the recipe draws some.
         """
         quick = replace(self, rate=max(self.rate, QUICK_RATE), leaves=QUICK_LEAVES)
-        pace = _Pace(left)
-        quick._start(rows, LEAST_ROUNDS)
-        affordable = pace.count_affordable(LEAST_ROUNDS) / 2
+        n = len(rows.y)
+        probe = rows.draw(PROBE_ROWS)
+        pace = Pace(left)
+        quick._start(probe, LEAST_ROUNDS)
+        affordable = pace.count_affordable(LEAST_ROUNDS) / 2 * len(probe.y) / n
         rate = FIRST_REACH / max(affordable, 1.0)
         if rate < self.rate / 2:  # the usual trees take about twice as long
             return self
 
+        share = affordable * quick.rate / FIRST_REACH
+        if share < 1 and n > PROBE_ROWS:
+            quick = replace(quick, most_rows=max(PROBE_ROWS, int(share * n)))
         return replace(quick, rate=min(max(rate, self.rate), quick.rate))
 
     def _grow(
@@ -100,7 +111,7 @@ class Boosting:
         # each growth costs a binning, and predictions of all rounds so far
         growth = 4 if left() < math.inf else 2
 
-        pace = _Pace(left)
+        pace = Pace(left)
         model = self._start(rows, first)
         loss = _find_losses(model, held, price)
         while model.max_iter < most and _pays(loss, LEAST_GAIN * entropy):
@@ -136,23 +147,6 @@ class Boosting:
             random_state=self.seed,
         )
         return bin_without_weights(model).fit(rows.X, rows.y, rows.weight)
-
-
-class _Pace:
-    """Seconds per round since the clock was started."""
-
-    def __init__(self, left: Left) -> None:
-        self._left = left
-        self._at_start = left()
-
-    def count_affordable(self, rounds: int) -> float:
-        """Return how many more rounds fit into the time, given `rounds` so far."""
-        left = self._left()
-        if left == math.inf:
-            return math.inf
-
-        spent = max(self._at_start - left, 1e-9)
-        return rounds * max(left, 0.0) / spent
 
 
 def _find_entropy(rows: MemberRows) -> float:

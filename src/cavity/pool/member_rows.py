@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -74,6 +75,19 @@ class MemberRows(NamedTuple):
             weight = table.weight / table.weight.mean()
         return cls(limit_cells(table.X), table.y, weight, table.n_classes)
 
+    def draw(self, most: int) -> MemberRows:
+        """Draw at most so many rows, and at least one of each class."""
+        if len(self.y) <= most:
+            return self
+
+        drawn = np.random.default_rng(0).permutation(len(self.y))[:most]
+        _, one_per_class = np.unique(self.y, return_index=True)
+        kept = np.union1d(drawn, one_per_class)
+        weight = None
+        if self.weight is not None:
+            weight = self.weight[kept]
+        return self._replace(X=self.X[kept], y=self.y[kept], weight=weight)
+
     def for_trees(self, columns: TreeColumns) -> tuple[MemberRows, TreeColumns]:
         """Return the rows and columns for trees, with one column per category."""
         X = self.X
@@ -101,3 +115,20 @@ class MemberRows(NamedTuple):
 
         block = self.codes.block.astype(np.int32)
         return forest._replace(block=block, code=self.codes.code)
+
+
+class Pace:
+    """Seconds per round, or per tree, since the clock was started."""
+
+    def __init__(self, left: Left) -> None:
+        self._left = left
+        self._at_start = left()
+
+    def count_affordable(self, rounds: int) -> float:
+        """Return how many more rounds fit into the time, given `rounds` so far."""
+        left = self._left()
+        if left == math.inf:
+            return math.inf
+
+        spent = max(self._at_start - left, 1e-9)
+        return rounds * max(left, 0.0) / spent

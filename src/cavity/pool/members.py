@@ -7,19 +7,20 @@ arrays.
 from __future__ import annotations
 
 import math
+import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
 from cavity.common.types import Floats
 from cavity.engine.training.threads import limit_openmp
 from cavity.pool.boosting import Boosting
-from cavity.pool.member_rows import Left, MemberRows, make_codes
+from cavity.pool.member_rows import Left, MemberRows, Pace, make_codes
 from cavity.pool.network_training import standardise, train_networks
 from cavity.pool.networks import LinearModel, Network
 from cavity.pool.plan import MembersPlan
@@ -45,6 +46,7 @@ NETWORK_STEPS = 300  # before held-out rows ask for more
 CLEAR_GAIN = 0.01
 LINEAR_ROWS = 20_000  # for logistic regression: more rows tell no more
 LINEAR_STRENGTH = 0.3  # C of logistic regression, in units of the rows' mean weight
+FIRST_TREES = 8  # of a forest within a time limit, before the clock is asked
 HALF_ROW = 0.5  # added to the count of each class
 
 
@@ -112,21 +114,10 @@ class Linear:
     ) -> tuple[LinearModel, Linear]:
         from sklearn.linear_model import LogisticRegression
 
-        X = rows.X[:, columns.number]
-        y = rows.y
-        weight = rows.weight
-        if len(y) > LINEAR_ROWS:
-            drawn = np.random.default_rng(0).permutation(len(y))[:LINEAR_ROWS]
-            _, one_per_class = np.unique(y, return_index=True)
-            kept = np.union1d(drawn, one_per_class)
-            X = X[kept]
-            y = y[kept]
-            if weight is not None:
-                weight = weight[kept]
-
-        Z, shift, scale = standardise(X, weight)
+        drawn = rows.draw(LINEAR_ROWS)
+        Z, shift, scale = standardise(drawn.X[:, columns.number], drawn.weight)
         model = LogisticRegression(C=LINEAR_STRENGTH, max_iter=50, tol=1e-3)
-        model.fit(Z, y, weight)
+        model.fit(Z, drawn.y, drawn.weight)
         slope = model.coef_.T
         bias = model.intercept_[None]
         if rows.n_classes == 2:  # scikit-learn has one score, of the second class
@@ -233,16 +224,31 @@ class Forests:
         left: Left,
     ) -> tuple[Forest, Forests]:
         coded, columns = rows.for_trees(columns)
-        trees = grow_trees(
+        grow = partial(
+            grow_trees,
             coded.X,
             coded.y,
             coded.weight,
-            self.trees,
-            self.seed,
             leaves=self.leaves,
             threads=1 if needs_one_thread(coded.X) else -1,
         )
-        return rows.make_member(trees, columns), self
+        if left() == math.inf:
+            trees = grow(self.trees, self.seed)
+        else:
+            trees = self._grow_in_time(grow, left)
+
+        return rows.make_member(trees, columns), replace(self, trees=len(trees))
+
+    def _grow_in_time(self, grow: Callable[..., list[Any]], left: Left) -> list[Any]:
+        """Grow a few trees, and as many more as there is time for."""
+        pace = Pace(left)
+        trees = grow(min(FIRST_TREES, self.trees), self.seed)
+        affordable = int(pace.count_affordable(len(trees)))
+        more = min(self.trees - len(trees), affordable)
+        if more:
+            trees += grow(more, self.seed, grown=len(trees))
+
+        return trees
 
 
 @dataclass(frozen=True)
@@ -297,14 +303,22 @@ def needs_one_thread(X: Floats) -> bool:
     return len(X) <= ONE_THREAD_ROWS and X.size <= ONE_THREAD_CELLS
 
 
+class FittedMember(NamedTuple):
+    """A member with the recipe for other fits, and the seconds that its fit took."""
+
+    member: Member
+    recipe: Recipe
+    seconds: float
+
+
 def fit_members(
-    recipes: list[Recipe],
+    recipes: Sequence[Recipe],
     table: Table,
     held: Table | None,
     blocks: Sequence[slice],
     left: Left,
-) -> tuple[list[Member], list[Recipe]]:
-    """Fit members until time is up; also return the recipes for other fits.
+) -> list[FittedMember]:
+    """Fit members until time is up.
 
     `blocks`: the features of each category.
     """
@@ -319,16 +333,16 @@ def fit_members(
     always = 1 if given else ALWAYS
     is_small = needs_one_thread(table.X)
 
-    members: list[Member] = []
-    known: list[Recipe] = []
+    found: list[FittedMember] = []
     with warnings.catch_warnings(), limit_openmp() if is_small else nullcontext():
         warnings.simplefilter("ignore")
         for recipe in recipes:
-            if len(members) >= always and left() <= 0:
+            if len(found) >= always and left() <= 0:
                 break
 
+            began = time.perf_counter()
             member, chosen = recipe.fit(rows, columns, judges, left)
-            members.append(member)
-            known.append(chosen)
+            seconds = time.perf_counter() - began
+            found.append(FittedMember(member, chosen, seconds))
 
-    return members, known
+    return found

@@ -107,7 +107,7 @@ class Pool(NamedTuple):
         """
         own: Any = self.weight
         gate: Any = 1.0
-        if self.gate is not None and self.members:
+        if self.gate is not None and any(self.weights):
             gate = self.gate.at(var)
             # a model that is too confident is so everywhere
             far = min(1.0, self.weight + sum(self.weights))

@@ -75,11 +75,13 @@ def fit_temperature(log_p: Floats, y: Ints, omega: Floats) -> float:
     return math.exp(brentq(slope, 0.0, end, args=(penalty,), xtol=1e-9))
 
 
-def fit_weights(parts: list[Floats], y: Ints, omega: Floats) -> Floats:
+def fit_weights(
+    parts: list[Floats], y: Ints, omega: Floats, *, without_first: bool = False
+) -> Floats:
     """Fit the weights of log-probabilities [n C] to labels y of rows weighted by ω.
 
     A member whose weight ends at its lower bound gets 0: it would change log p by less
-    than 2e-5, and it is never computed.
+    than 2e-5, and it is never computed. `without_first`: the Gaussian process gets 0.
     """
     from scipy.optimize import minimize
 
@@ -99,6 +101,9 @@ def fit_weights(parts: list[Floats], y: Ints, omega: Floats) -> Floats:
 
     start = np.where(alone > 0, 1.0, 0.1)
     bounds = [(LEAST_WEIGHT, HIGHEST_WEIGHT)] * len(parts)
+    if without_first:
+        start[0] = 0.0
+        bounds[0] = (0.0, 0.0)
     weights: Floats = minimize(
         loss, start, jac=True, bounds=bounds, method="L-BFGS-B"
     ).x

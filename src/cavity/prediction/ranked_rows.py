@@ -26,7 +26,7 @@ class RankedRows(Tabular):
     rows : ndarray of int of shape (n,)
         Row numbers, best first.
     scores : ndarray of shape (n,)
-        Leave-one-out probability of the row's label, or epistemic uncertainty in nats.
+        Epistemic uncertainty in nats, or the probability of the row's label.
     """
 
     rows: Ints
@@ -51,6 +51,33 @@ class RankedRows(Tabular):
 
     def __getitem__(self, place: Any) -> Any:
         return self.rows[place]
+
+
+@dataclass(frozen=True, eq=False)
+class SuspectLabels(RankedRows):
+    """Row numbers, ranked by the probability of the row's label without the row.
+
+    Attributes
+    ----------
+    rows : ndarray of int of shape (n,)
+        Row numbers, the most suspect first.
+    scores : ndarray of shape (n,)
+        Probabilities of the labels, by models that did not see the rows.
+    labels : ndarray of shape (n,)
+        Labels of the rows.
+    suggested : ndarray of shape (n,)
+        Most probable labels.
+    """
+
+    labels: NDArray[Any]
+    suggested: NDArray[Any]
+
+    def _columns(self) -> dict[str, Any]:
+        return {
+            **super()._columns(),
+            "label": self.labels,
+            "suggested": self.suggested,
+        }
 
 
 def rank(

@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 
 from cavity.common.types import Floats
 from cavity.prediction.estimate import Estimate
+from cavity.prediction.held_out_rows import HeldOutRows
+from cavity.prediction.member_scores import MemberScores
 from cavity.prediction.model import FittedModel
 from cavity.prediction.novelty import Novelty
 from cavity.prediction.target_estimate import TargetEstimate
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from cavity.engine.batches.in_memory import RowsInMemory
     from cavity.engine.inference import Engine, State
     from cavity.engine.methods import Scheme
+    from cavity.tables.labelled import LabelledTable
     from cavity.tables.validation import Features
 
 
@@ -51,8 +54,8 @@ class EvidenceRows(NamedTuple):
 class Result(NamedTuple):
     """The result of a fit.
 
-    Model files hold all but `growing`, `continuation`, `loo`, `background` and
-    `evidence_rows`.
+    Model files hold all but `growing`, `continuation` and what belongs to single rows:
+    `loo`, `background`, `evidence_rows`, `held_out` and `trained`.
     """
 
     model: FittedModel
@@ -81,3 +84,12 @@ class Result(NamedTuple):
     evidence_rows: EvidenceRows | None = None  # None: not in memory, or too many
     # how cells of the training rows are spread; None after `partial_fit`
     shares: tuple[ColumnShares, ...] | None = None
+    held_out: HeldOutRows | None = None
+    members: MemberScores | None = None  # None if no rows judged the members
+    trained: LabelledTable | None = None  # the rows of a fit in memory
+
+    def without_rows(self) -> Result:
+        """Return the result without values of single rows."""
+        return self._replace(
+            loo=None, background=None, evidence_rows=None, held_out=None, trained=None
+        )

@@ -155,6 +155,14 @@ class TargetEstimate(Tabular, _TargetScores):
         )
 
 
+def choose_half_width(estimate: TargetEstimate | None, coverage: float) -> float:
+    """Return the half-width by held-out residuals, or else for a normal distribution."""
+    if estimate is None:
+        return find_normal_half_width(coverage)
+
+    return estimate.find_half_width(coverage)
+
+
 def find_normal_half_width(coverage: float) -> float:
     """Return the half-width, in standard deviations, for a normal distribution."""
     return NormalDist().inv_cdf(0.5 + 0.5 * coverage)

@@ -2,6 +2,9 @@
 report on a model.
 """
 
+from typing import TYPE_CHECKING
+
+from cavity.common.removed import explain_removed
 from cavity.common.scoring import Reliability
 from cavity.report.calibration import reliability
 from cavity.report.html import write_report
@@ -16,3 +19,6 @@ __all__ = [
     "reliability",
     "write_report",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = explain_removed(__name__)

@@ -84,7 +84,15 @@ def check_values(arrays: Arrays, contents: Contents) -> None:
 
     for at, _, _ in walk(contents.kernel):
         group = arrays.get(f"{at}.group")
-        if group is not None and len(np.unique(group)) != contents.sizes["G"]:
+        index = arrays.get(f"{at}.index")
+        if index is not None and len(np.unique(index)) != len(index):
+            raise BadFile(f"{at}.index has a column twice.")
+
+        if group is None:
+            continue
+
+        _, sizes = contents.tensors[f"{at}.group"]
+        if len(np.unique(group)) != sizes["G"]:
             raise BadFile(
                 "the groups of columns that share lengthscales do not fit together."
             )
@@ -108,7 +116,7 @@ def _find_sizes(declared: Declared, meta: Meta, n_classes: int | None) -> Sizes:
     rows = declared["mean"].shape[0]
     if n_classes is None:
         C = rows
-    elif n_classes == 2:
+    elif n_classes == 2 or meta["arguments"].get("order") is not None:
         C = 1
     else:
         C = n_classes
@@ -142,9 +150,11 @@ def _find_sizes(declared: Declared, meta: Meta, n_classes: int | None) -> Sizes:
         "B": B,
         "W": C // B * M,
         "K": K,
+        "F": D,
         "G": _count_lengthscales(declared, D),
         "columns": columns,
         "pool members": len(_list_members(meta)),
+        "scored members": schema.count_scored(meta),
         "classes": n_classes or 0,
     }
 
@@ -154,6 +164,9 @@ def _count_lengthscales(declared: Declared, D: int) -> int:
     count = D
     is_grouped = False
     for name, entry in declared.items():
+        if f"{name.rpartition('.')[0]}.index" in declared:
+            continue  # it has a number of its own
+
         is_grouped |= name.endswith(".group")
         if name.endswith(".log_lengthscale") and len(entry.shape) > 1:
             count = min(count, entry.shape[1])
@@ -203,7 +216,8 @@ def _expect(
         noise = schema.LEARNT_NOISE
     yield "", (*schema.MODEL, noise), sizes
     for at, name, _ in walk(kernel):
-        yield f"{at}.", schema.KERNELS.get(name or "", ()), sizes
+        of = _find_kernel_sizes(declared, at, sizes)
+        yield f"{at}.", schema.KERNELS.get(name or "", ()), of
     if any(name.startswith("rows.") for name in declared):
         yield "rows.", schema.ROWS, sizes
     members = {None: schema.NETWORK, ranges.LINEAR: schema.LINEAR_MODEL}
@@ -214,6 +228,20 @@ def _expect(
     for i, boosted in enumerate(_list_members(meta)):
         of = sizes | (summed if boosted is True else averaged)
         yield f"pool.{i}.", members.get(boosted, schema.TREES), of
+
+
+def _find_kernel_sizes(declared: Declared, at: str, sizes: Sizes) -> Sizes:
+    """Return the sizes of a kernel's tensors, which may see some columns alone."""
+    index = declared.get(f"{at}.index")
+    scales = declared.get(f"{at}.log_lengthscale")
+    if index is None or scales is None:
+        return sizes
+
+    F = index.shape[0] if len(index.shape) == 1 else 0
+    G = F
+    if f"{at}.group" in declared:
+        G = scales.shape[-1] if scales.shape else 0
+    return sizes | {"F": F, "G": G}
 
 
 def _list_members(meta: Meta) -> list[Any]:

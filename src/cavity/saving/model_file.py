@@ -20,6 +20,7 @@ from cavity.errors import BadFile, CavityError
 from cavity.fitting.options.plan import FitPlan
 from cavity.fitting.options.training import flatten
 from cavity.prediction.estimate import Estimate
+from cavity.prediction.member_scores import MemberScores
 from cavity.prediction.novelty import Novelty
 from cavity.prediction.result import Result
 from cavity.prediction.target_estimate import TargetEstimate
@@ -57,7 +58,9 @@ AS_JSON = (
     "class_prior",
     "importance",
     "novelty",
+    "members",
 )
+MOST_EPOCHS = 10_000  # the last ones of a history are saved
 GIVEN_UP = ("exchange",)  # arguments of older files that were removed
 # values of arguments in older files, and today's
 REPLACED = {
@@ -128,6 +131,7 @@ def save(record: Record, path: str | Path) -> None:
     meta["shares"] = None
     if result.shares is not None:
         meta["shares"] = [to_json(column) for column in result.shares]
+    meta["history"] = meta["history"][-MOST_EPOCHS:]
     features = result.features
     if features.preparation is None:
         meta["names"] = features.names
@@ -251,6 +255,7 @@ def _read_result(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) ->
         estimate=estimate or from_json(TargetEstimate, meta.get("target_estimate")),
         importance=read_array(meta.get("importance")),
         plan=FitPlan.from_json(meta.get("plan")),
+        members=from_json(MemberScores, meta.get("members")),
         novelty=from_json(Novelty, meta.get("novelty"), read_array),
         shares=_read_shares(meta.get("shares"), features),
     )
@@ -320,6 +325,9 @@ def _read_arguments(meta: Meta, unpacking: Unpacking) -> dict[str, Any]:
         for name, value in meta["arguments"].items()
         if name not in PATHS + GIVEN_UP
     }
+    if meta["likelihood"].get("likelihood") == "RobustMax":
+        _name_robust_max(given)
+
     values = unpacking.unpack_all(given)
     for name, new in REPLACED.items():
         value = values.get(name)
@@ -338,3 +346,14 @@ def _read_arguments(meta: Meta, unpacking: Unpacking) -> dict[str, Any]:
             )
 
     return values
+
+
+def _name_robust_max(given: dict[str, Any]) -> None:
+    """Name the likelihood of VI, whose default it was in older files."""
+    method = given.get("method")
+    if method == "vi":
+        method = given["method"] = {"method": "VI", "arguments": {}}
+    if isinstance(method, dict) and method.get("method") == "VI":
+        arguments = method.get("arguments")
+        if isinstance(arguments, dict) and arguments.get("likelihood") is None:
+            arguments["likelihood"] = "robust-max"

@@ -36,6 +36,7 @@ from cavity.saving.serialize import Unpacking, from_json, read_array, to_json
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from cavity.common.column_statistics import Columns
     from cavity.engine.kernels.prior import Prior
     from cavity.engine.likelihoods import Likelihood
 
@@ -46,7 +47,9 @@ DECLARED: dict[type, tuple[Any, ...]] = {
 }
 PAIRS = {"Sum": operator.add, "Product": operator.mul}
 # numeric arguments of kernels that are not pairs
-NUMBERS = {"lengthscale", "variance", "alpha"}
+NUMBERS = {"lengthscale", "variance", "alpha", "period"}
+# what stands in place of a number; its values do not matter for predictions
+SETTINGS = ("Fixed", "Bounded", "LogNormal", "Normal", "Gamma")
 
 
 def restore_model(
@@ -106,7 +109,9 @@ def _is_plain(name: str, arguments: dict[str, Any]) -> bool:
     for key, value in arguments.items():
         if key == "fades":
             plain = isinstance(value, bool)
-        elif value is None:
+        elif (
+            key == "columns" or (key in NUMBERS and _is_setting(value)) or value is None
+        ):
             plain = True
         else:
             is_number = type(value) in (int, float) and 0 < value < math.inf
@@ -116,6 +121,10 @@ def _is_plain(name: str, arguments: dict[str, Any]) -> bool:
             return False
 
     return True
+
+
+def _is_setting(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("parameter") in SETTINGS
 
 
 def _make_formula(
@@ -139,10 +148,27 @@ def _make_formula(
     if name == "Constant":
         return formulas.ConstantFormula(log("variance"))
 
-    log_scale = log("lengthscale")
+    formula = _make_scaled(name, arrays, at, log)
+    index = arrays.get(f"{at}.index")
+    if index is None:
+        return formula
+
+    return formulas.ColumnsFormula(formula, index)
+
+
+def _make_scaled(
+    name: str, arrays: Arrays, at: str, log: Callable[[str], NDArray[Any]]
+) -> Formula:
+    """Return the formula of a kernel with lengthscales, for the columns that it sees.
+
+    `log` returns the logarithms of a parameter.
+    """
     group = arrays.get(f"{at}.group")
-    if group is not None:
-        log_scale = log_scale[:, group]
+
+    def expand(values: NDArray[Any]) -> NDArray[Any]:
+        return values if group is None else values[:, group]
+
+    log_scale = expand(log("lengthscale"))
     center = NUMPY.array(arrays[f"{at}.center"])
     unit = NUMPY.array(arrays[f"{at}.unit"])
     scale = Scale(center, unit, log_scale, log("variance"))
@@ -154,6 +180,9 @@ def _make_formula(
         single = arrays[f"{at}.center"].dtype == np.float32
         far = formulas.ROW_REACH_SINGLE if single else formulas.ROW_REACH
         return formulas.LinearFormula(scale, far, fade)
+
+    if name == "Periodic":
+        return formulas.PeriodicFormula(scale, expand(log("period")))
 
     logs: tuple[Any, ...] = ()
     if name == "RationalQuadratic":
@@ -303,7 +332,7 @@ def _restore_modules(
     tensors = {name: torch.from_numpy(a.copy()) for name, a in arrays.items()}
     n_classes = contents.sizes["classes"] or None
     with torch.inference_mode(False):  # parameters that a later fit can learn
-        likelihood = _restore_likelihood(tensors, meta, n_classes)
+        likelihood = _restore_likelihood(tensors, meta, n_classes, contents.sizes["C"])
         own = copy.deepcopy(Unpacking(arrays, kernel).unpack(contents.kernel))
         prior = _restore_prior(tensors, meta["prior"], own, contents)
         settle_kernel(prior, likelihood)
@@ -324,13 +353,10 @@ def _restore_prior(
     learn = frozenset(about["learn"])
     dtype = tensors["mean"].dtype
     if isinstance(kernel, Kernel):
-        group = None
-        for name, _ in kernel.named_modules(prefix="prior.kernel"):
-            if group is None and f"{name}.group" in tensors:
-                group = tensors[f"{name}.group"].numpy().copy()
         center = tensors["prior.center"].double().numpy()
         spread = tensors["prior.spread"].double().numpy()
-        kernel.bind(contents.sizes["K"], Columns(center, spread, 1.0, group))
+        columns = Columns(center, spread, 1.0)
+        _bind_kernel(kernel, tensors, contents.sizes["K"], columns)
 
     if "kernel" not in learn:
         kernel.requires_grad_(False)
@@ -354,8 +380,38 @@ def _restore_prior(
     return prior
 
 
+def _bind_kernel(
+    kernel: Any, tensors: dict[str, Tensor], sets: int, columns: Columns
+) -> None:
+    """Make the torch parameters of a kernel with the shapes of the file.
+
+    Kernels of some columns have groups of their own.
+    """
+    group = None
+    partial = []
+    for name, part in kernel.named_modules(prefix="prior.kernel"):
+        own = None
+        if f"{name}.group" in tensors:
+            own = tensors[f"{name}.group"].numpy().copy()
+        if f"{name}.index" not in tensors:
+            group = own if group is None else group
+            continue
+
+        index = tensors[f"{name}.index"]
+        part.register_buffer("index", index.clone())
+        whole = None
+        if own is not None:
+            whole = np.zeros(len(columns.center), np.int64)
+            whole[index.numpy()] = own
+        partial.append((part, columns._replace(group=whole)))
+
+    kernel.bind(sets, columns._replace(group=group))
+    for part, of_part in partial:
+        part.bind(sets, of_part)
+
+
 def _restore_likelihood(
-    tensors: dict[str, Tensor], meta: Meta, n_classes: int | None
+    tensors: dict[str, Tensor], meta: Meta, n_classes: int | None, n_latent: int
 ) -> Likelihood:
     """Make the likelihood of a file; `n_classes` is None for a regressor."""
     from cavity.engine.likelihoods import Likelihood
@@ -366,13 +422,14 @@ def _restore_likelihood(
         raise BadFile("the likelihood is not one.")
 
     if n_classes is not None:
-        if likelihood.two_classes != (n_classes == 2):
+        fits = not likelihood.two_classes or n_classes == 2
+        if fits:
+            likelihood = likelihood.bind(n_classes)
+        if not fits or likelihood.n_latent != n_latent:
             raise BadFile(
                 f"the likelihood {type(likelihood).__name__} does not fit "
                 f"{n_classes} classes."
             )
-
-        likelihood = likelihood.bind(n_classes)
 
     likelihood.load_state(_parts(tensors, "factor."), tensors["mean"].dtype)
     return likelihood

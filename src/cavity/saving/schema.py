@@ -9,7 +9,8 @@ group of tensors):
     C  latent functions                        D  features
     M  inducing points                         B  blocks of q, C or 1 if coupled
     K  sets of kernel parameters, 1 or C       W  values per block
-    G  lengthscales, D if none are shared
+    F  features that a kernel sees, D if all
+    G  lengthscales, F if none are shared
 
 T is the type of the model, float64 or float32. A "?" marks entries that may be missing
 or null.
@@ -62,13 +63,15 @@ FIXED_NOISE = Tensor("prior.fixed_noise", "1|C", T, r.NOT_NEGATIVE)
 SCALED = (
     Tensor("log_lengthscale", "K G", T, r.LOG),
     Tensor("log_variance",    "K",   T, r.LOG),
-    Tensor("unit",            "D",   T, r.POSITIVE),
-    Tensor("center",          "D",   T),
-    Tensor("group?",          "D",   I64, r.index("G")),
+    Tensor("unit",            "F",   T, r.POSITIVE),
+    Tensor("center",          "F",   T),
+    Tensor("group?",          "F",   I64, r.index("G")),
+    Tensor("index?",          "F",   I64, r.index("D")),
 )
 KERNELS = {  # below prior.kernel; parts of a kernel are found in its arguments
     **dict.fromkeys(("RBF", "Matern12", "Matern32", "Matern52"), SCALED),
     "RationalQuadratic": (*SCALED, Tensor("log_alpha", "K", T, r.LOG)),
+    "Periodic": (*SCALED, Tensor("log_period", "K G", T, r.LOG)),
     "Linear": (*SCALED, Tensor("square_reach?", "", T, r.POSITIVE)),
     "Constant": (Tensor("log_variance", "K", T, r.LOG),),
     **dict.fromkeys(("Sum", "Product"), ()),
@@ -126,6 +129,13 @@ NUMBER = r.number()
 WEIGHT = r.number(0, 1000)
 COUNT = r.whole(0, 1 << 62)
 SCALE = r.number(0, 1e150, above=True)
+MEMBERS: dict[str, r.Check] = {  # their scores
+    "members?.names": r.many(r.text, "scored members", most=1000),
+    "members?.weight": r.many(WEIGHT, "scored members"),
+    "members?.log_loss": r.many(r.any_number, "scored members"),
+    "members?.gain": r.many(r.any_number, "scored members"),
+    "members?.seconds": r.many(r.number(0), "scored members"),
+}
 FACTS: dict[str, r.Check] = {
     "version?": r.text,
     "arguments": r.mapping,
@@ -154,6 +164,7 @@ FACTS: dict[str, r.Check] = {
     "pool?.boosted": r.many(r.kind_of_member, "pool members"),
     "pool?.gate?.scale": r.many(r.number(0, 1e300), "C"),
     "pool?.gate?.usual": r.number(-1, 1),
+    **MEMBERS,
     "predicts?.residual": r.flag,  # variances include it
     "predicts?.tolerance": r.number(0, 1),  # of conjugate gradients at training rows
     "novelty?.scale": r.many(r.number(0, 1e300), "C"),
@@ -189,7 +200,7 @@ SUMMARY: dict[str, r.Check] = {  # what `cavity info` prints
     "dtype": r.text,
     "epochs": COUNT,
     "log_marginal_likelihood?": r.any_number,
-    "temperature": r.number(0),
+    "temperature?": r.number(0),
     "calibration?": r.text,
     "ensemble_weights": r.many(WEIGHT),
     "target?": r.text,
@@ -199,6 +210,7 @@ SUMMARY: dict[str, r.Check] = {  # what `cavity info` prints
     "importance?": r.by_name(NUMBER),
     "plan?": r.text,
     "pool?": r.by_name(NUMBER),
+    "members?": r.anything,  # the checked ones of the file take their place
 }
 
 
@@ -224,12 +236,23 @@ def check_facts(
             check(value, name, sizes)
 
 
+def count_scored(meta: dict[str, Any]) -> int:
+    """Return the number of classifiers that have scores."""
+    members = meta.get("members")
+    if not isinstance(members, dict) or not isinstance(members.get("names"), list):
+        return 0
+
+    return len(members["names"])
+
+
 def read_summary(meta: dict[str, Any]) -> dict[str, Any]:
     """Return the facts that `cavity info` prints; None for those that are missing."""
     check_facts(meta, {"summary": r.mapping}, {})
     check_facts(meta["summary"], SUMMARY, {})
     summary: dict[str, Any] = dict.fromkeys(name.removesuffix("?") for name in SUMMARY)
     summary |= meta["summary"]
+    check_facts(meta, MEMBERS, {"scored members": count_scored(meta)})
+    summary["members"] = meta.get("members")
     if isinstance(summary["noise"], list) != bool(summary["classes"]):
         raise BadFile("noise: each class has one, or the targets.")
 

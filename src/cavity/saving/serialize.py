@@ -20,7 +20,7 @@ from cavity.errors import BadFile, BadInput
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 NUMBERS = ("float16", "float32", "float64", *INTEGERS, "bool")
-OBJECTS = ("kernel", "method", "likelihood")
+OBJECTS = ("kernel", "method", "likelihood", "parameter")
 # options of 0.3 that were removed, with their defaults
 GIVEN_UP = {
     "q_update": "natural",
@@ -32,12 +32,14 @@ def find_registry(kind: str) -> Registry[Any]:
     """Return the registered classes of a kind; loads torch."""
     from cavity.engine.kernels import KERNELS
     from cavity.engine.likelihoods import LIKELIHOODS
+    from cavity.engine.parameters import SETTINGS
     from cavity.fitting.options.library import METHODS
 
     registries: dict[str, Registry[Any]] = {
         "kernel": KERNELS,
         "method": METHODS,
         "likelihood": LIKELIHOODS,
+        "parameter": SETTINGS,
     }
     return registries[kind]
 
@@ -58,6 +60,7 @@ class Packing:
 
         from cavity.engine.kernels import KernelLike
         from cavity.engine.likelihoods import Likelihood
+        from cavity.engine.parameters import Setting
         from cavity.fitting.options.method import Method
 
         if isinstance(value, np.generic):
@@ -79,6 +82,8 @@ class Packing:
                 )
 
             return self._object(kind, value, name)
+        if isinstance(value, Setting):
+            return self._object("parameter", value, name)
         if isinstance(value, dict):
             pairs = [
                 (self.pack(k, f"{name}.key"), self.pack(v, f"{name}.{k}"))

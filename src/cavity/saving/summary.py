@@ -12,6 +12,8 @@ import numpy as np
 
 from cavity.common.terms import TERMS
 from cavity.common.text_tables import format_label, list_names
+from cavity.prediction.estimate import format_loss
+from cavity.prediction.member_scores import MemberScores
 from cavity.prediction.result import Result
 from cavity.prediction.targets import target_noise
 
@@ -21,6 +23,7 @@ def summarise(arguments: dict[str, Any], result: Result) -> dict[str, Any]:
     model = result.model
     features = result.features
     pool = model.pool
+    members = result.members
     classes = () if result.classes is None else result.classes
     names = features.encoder.feature_names_in_.tolist()
 
@@ -46,11 +49,12 @@ def summarise(arguments: dict[str, Any], result: Result) -> dict[str, Any]:
         "epochs": len(result.history),
         "log_marginal_likelihood": evidence,
         "evidence": result.evidence_name,
-        "temperature": 1 / pool.weight,
+        "temperature": None if pool.members else 1 / pool.weight,
         "calibration": result.calibration,
         "plan": None if result.plan is None else result.plan.summarise(),
         "ensemble_weights": [pool.weight, *pool.weights],
         "pool": pool.named_weights,
+        "members": None if members is None else members._asdict(),
         "target": features.target,
         "columns": columns,
         "relevance": by_name(result.relevance),
@@ -97,6 +101,26 @@ def format_evidence(evidence: float | None) -> str:
     return f"{evidence:.2f}"
 
 
+def list_members(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return a line per member of a pool, or its weights if that is all that is known."""
+    scores = found.get("members")
+    if scores is None:
+        # older files have no scores, and some no names
+        named = found.get("pool") or dict(enumerate(found["ensemble_weights"], 1))
+        parts = [f"{member} {weight:.2f}" for member, weight in named.items()]
+        return [("pool", ", ".join(parts))]
+
+    rows = zip(*(scores[name] for name in MemberScores._fields), strict=True)
+    lines = []
+    for name, weight, loss, gain, seconds in rows:
+        text = (
+            f"weight {weight:.2f}, log loss alone {format_loss(loss)}, "
+            f"without it {gain:+.4f}, {seconds:.1f} s"
+        )
+        lines.append((f"pool: {name}", text))
+    return lines
+
+
 def list_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the summary as pairs of a name and a text."""
     classes = found["classes"]
@@ -118,14 +142,15 @@ def list_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("epochs", f"{found['epochs']}"),
         (name, evidence),
     ]
+    pooled = len(found["ensemble_weights"]) > 1
     if found["calibration"] not in (None, "none"):
-        temperature = f"{found['temperature']:.3g}, from {found['calibration']}"
-        facts.append(("temperature", temperature))
-    if len(found["ensemble_weights"]) > 1:
-        # older files have no names
-        named = found.get("pool") or dict(enumerate(found["ensemble_weights"], 1))
-        parts = [f"{member} {weight:.2f}" for member, weight in named.items()]
-        facts.append(("pool", ", ".join(parts)))
+        if pooled:
+            facts.append(("judged by", found["calibration"]))
+        else:
+            temperature = f"{found['temperature']:.3g}, from {found['calibration']}"
+            facts.append(("temperature", temperature))
+    if pooled:
+        facts += list_members(found)
 
     if found.get("plan"):
         facts.append(("plan", found["plan"]))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from cavity.tables.labels import (
     check_targets,
     check_weights,
     encode,
+    find_places,
     read_groups,
     read_labels,
     refuse_one_class,
@@ -32,6 +34,7 @@ from cavity.tables.labels import (
     weight_of_class,
 )
 from cavity.tables.pieces import Apart, Source
+from cavity.tables.repeats import has_cells
 from cavity.tables.sources import features_of_source
 from cavity.tables.survey import survey
 from cavity.tables.table import Facts, GivenRows, Streamed, Table
@@ -47,6 +50,7 @@ class LabelledTable(NamedTuple):
     features: Features
     classes: NDArray[Any]
     held: Table | None = None  # rows of eval_set
+    drawn_from: int | None = None  # rows of the user's table, if time is short
 
     @property
     def blocks(self) -> list[slice]:
@@ -85,6 +89,7 @@ def read_table(raw: GivenRows, class_weight: Any, owner: str) -> LabelledTable:
 
     rows = limit_outliers(rows, features.names)
     table = Table(rows, encoded.reshape(-1), weight, len(classes), given, group=group)
+    table = replace(table, cells=has_cells(table))
     return LabelledTable(table, features, classes)
 
 
@@ -128,7 +133,11 @@ def read_source(
 
 
 def read_table_of_fit(
-    raw: GivenRows, class_weight: Any, features: Features, classes: NDArray[Any]
+    raw: GivenRows,
+    class_weight: Any,
+    features: Features,
+    classes: NDArray[Any],
+    order: tuple[Any, ...] | None = None,
 ) -> Table:
     """Read the rows of an earlier fit again, as that fit saw them."""
     raw = raw.with_arrays()
@@ -137,7 +146,19 @@ def read_table_of_fit(
     present = weight > 0
     rows = limit_outliers(rows[present], features.names)
     weight = weight[present]
-    return Table(rows, encode(labels[present], classes), weight, len(classes))
+    y = encode(labels[present], classes)
+    return Table(rows, y, weight, len(classes), order=find_places(order, classes))
+
+
+def with_order(
+    table: Facts, order: tuple[Any, ...] | None, classes: NDArray[Any]
+) -> Facts:
+    """Return the table with the places of its classes, if the user orders them."""
+    places = find_places(order, classes)
+    if isinstance(table, Table):
+        return replace(table, order=places)
+
+    return table._replace(order=places)
 
 
 def read_eval_labels(
@@ -147,7 +168,8 @@ def read_eval_labels(
         rows = check_rows(raw.X, features)
         labels = check_labels(raw.y, len(rows))
     y = encode(labels, classes, "eval_set")
-    return Table(rows, y, np.ones(len(rows)), len(classes))
+    table = Table(rows, y, np.ones(len(rows)), len(classes))
+    return replace(table, cells=has_cells(table))
 
 
 def read_targets(

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.text_tables import format_label
 from cavity.common.types import Floats, Ints
-from cavity.errors import BadInput, as_bad_input
+from cavity.errors import BadInput, BadOption, as_bad_input
 from cavity.tables.arrow_tables import is_arrow, is_missing
 
 FEW_CLASSES = 10  # so few classes may have a single row each without a warning
@@ -229,6 +230,33 @@ def warn_of_single_rows(labels: NDArray[Any]) -> None:
             "classes, or check which column is the target.",
             stacklevel=2,
         )
+
+
+def find_places(
+    order: tuple[Any, ...] | None, classes: NDArray[Any]
+) -> tuple[int, ...] | None:
+    """Return the place of each class in the user's order, from 0 for the lowest.
+
+    None without an order. Labels that no row has are left out. A text may stand for a
+    number.
+    """
+    if order is None:
+        return None
+
+    known = {label: place for place, label in enumerate(order)}
+    by_text = {format_label(label): place for label, place in known.items()}
+    found = []
+    for label in classes.tolist():
+        place = known.get(label, by_text.get(format_label(label)))
+        if place is None:
+            raise BadOption(
+                f"order={list(order)!r:.200} lacks the class {label!r}: name all "
+                f"classes of y from lowest to highest, {classes.tolist()!s:.200}."
+            )
+
+        found.append(place)
+
+    return tuple(sorted(found).index(place) for place in found)
 
 
 def encode(labels: NDArray[Any], classes: NDArray[Any], what: str = "y") -> Ints:

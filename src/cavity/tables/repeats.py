@@ -8,6 +8,8 @@ a case. [METHOD 17]
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from cavity.common.column_statistics import hash_rows
@@ -15,25 +17,24 @@ from cavity.common.types import Floats, Ints
 from cavity.tables.table import Table
 
 MOST_COUNTS = 10**7  # distinct rows × classes: larger tables are not searched for cells
-# With more rows per distinct pair of row and label, a table may consist of cells.
-MOST_REPEATS = 2.0
-# It does if the labels within more than this share of the repeated rows differ.
-MIXED = 0.25
-NEAR_ROWS = 500  # random rows that are compared
-NEAR_AMONG = 2000  # with these random rows
-LEAST_ROWS = 40  # fewer distinct rows are not searched for near copies
-GAP = 10.0  # all other rows are farther than near copies by this factor
-MOST_NEAR = 0.1  # largest share of the rows that are near copies of one row
+LEAST_PAIRS = 5  # of equal rows: with fewer, it hardly matters what they are
+# Repeated rows are cells if chance explains at least this share of the coincidences,
+GENUINE = 0.5
+# or if their labels differ at least this many times as often as those of neighbours.
+MIXED = 1 / 3
+REPEATED = 200  # repeated rows that are compared with their neighbours
+NEIGHBOURS = 20_000  # distinct rows that the neighbours are among
 FARTHEST = 30.0  # limit of a cell, in interquartile ranges from the median
 TINY = 1e-14  # error of a squared distance
 
 
 def has_cells(table: Table) -> bool:
-    """Return whether equal rows are different cases.
+    """Return whether equal rows are different cases, not copies of one.
 
-    They are if their labels differ, or if the columns look like categories. If every
-    row occurs a multiple of g times, the table is g copies of a smaller table, which is
-    judged instead.
+    They are if chance explains that they coincide, or if their labels differ about as
+    often as those of neighbours: labels of copies never do. If every row occurs a
+    multiple of g times, the table is g copies of a smaller table, which is judged
+    instead. [70]
     """
     if table.group is not None:
         return False
@@ -46,22 +47,72 @@ def has_cells(table: Table) -> bool:
         return False
 
     distinct = table.X[first]
-    count = np.zeros((len(distinct), table.n_classes), dtype=np.int64)
-    np.add.at(count, (cell, table.y), 1)
     if _is_grid(distinct):
         return True
 
+    count = np.zeros((len(distinct), table.n_classes), dtype=np.int64)
+    np.add.at(count, (cell, table.y), 1)
     count //= np.gcd.reduce(count, axis=None)
-    if count.sum() <= MOST_REPEATS * np.count_nonzero(count):
+    if _count_pairs(count.sum(1)) < LEAST_PAIRS:
         return False
 
-    rows = count.sum(1)
-    labels = np.count_nonzero(count, axis=1)
-    if rows[labels > 1].sum() > MIXED * rows[rows > 1].sum():
-        return True
+    return _coincide_by_chance(distinct, count.sum(1)) or _labels_differ(
+        distinct, count
+    )
 
-    values = max(len(np.unique(column)) for column in distinct.T)
-    return 2 * values <= len(distinct)
+
+def _coincide_by_chance(distinct: Floats, rows: Ints) -> bool:
+    r"""Return whether independent columns would make about as many pairs of equal rows.
+
+        expected = pairs · Π_d r_d
+
+    r_d is the share of the other pairs that agree in column d. Copies do not change it.
+    """
+    equal = _count_pairs(rows)
+    others = _count_pairs(rows.sum()) - equal
+    expected = float(equal + others)
+    for column in distinct.T:
+        _, value = np.unique(column, return_inverse=True)
+        agree = _count_pairs(np.bincount(value.reshape(-1), rows))
+        expected *= (agree - equal) / others
+    return expected >= GENUINE * equal
+
+
+def _count_pairs(rows: Any) -> float:
+    return float(np.sum(rows * (rows - 1.0)) / 2)
+
+
+def _labels_differ(distinct: Floats, count: Ints) -> bool:
+    """Return whether labels of equal rows differ about as often as those of neighbours.
+
+    `count`: rows of each class, [distinct rows, C]. The neighbours of a row are the
+    nearest other rows, all of them if they are equally near.
+    """
+    rows = count.sum(1)
+    repeated = np.flatnonzero(rows > 1)[:REPEATED]
+    own = count[repeated]
+    n = rows[repeated]
+    differ = (own * (n[:, None] - own)).sum(1) / (n - 1)
+    if not differ.any():
+        return False
+
+    most = min(NEIGHBOURS, len(distinct))
+    U = in_spreads(distinct)
+    square = np.square(U).sum(1)
+    distance = square[:most] - 2 * U[repeated] @ U[:most].T + square[repeated, None]
+    distance[repeated[:, None] == np.arange(most)] = np.inf
+    is_near = distance <= distance.min(1, keepdims=True) + TINY * square.max()
+    near = is_near @ count[:most]
+    agree = (own * near).sum(1) / near.sum(1)
+    return bool(differ.sum() >= MIXED * (n - agree).sum())
+
+
+def in_spreads(X: Floats) -> Floats:
+    """Return columns in interquartile ranges from their medians, limited."""
+    low, centre, high = np.percentile(X, [25, 50, 75], axis=0)
+    scale = np.where(high > low, high - low, X.std(0))
+    scale = np.where(scale > 0, scale, 1.0)
+    return np.asarray(np.clip((X - centre) / scale, -FARTHEST, FARTHEST))
 
 
 def _is_grid(distinct: Floats) -> bool:
@@ -89,7 +140,7 @@ def find_units(table: Table) -> Ints | None:
     first, place = _number_rows(table)
     if len(first) == table.n_rows:
         return None
-    if has_cells(table):
+    if table.cells:
         return _number_copies(place * table.n_classes + table.y)
 
     return place
@@ -117,40 +168,3 @@ def _number_rows(table: Table) -> tuple[Ints, Ints]:
     first = np.empty(kind.max() + 1, np.int64)
     first[kind[::-1]] = np.arange(len(kind))[::-1]  # the last assignment wins
     return first, kind
-
-
-def has_near_copies(table: Table) -> bool:
-    """Return whether most rows are near copies of others.
-
-    This suggests groups of rows that the user did not name. The near copies of a row
-    have its label. All other rows, including some with its label, are GAP times farther
-    away. In continuous columns, a row has such a gap by chance with a probability of at
-    most Σ_j GAP^−j = 1/(GAP − 1).
-    """
-    order = np.random.default_rng(0).permutation(table.n_rows)[:NEAR_AMONG]
-    X, first = np.unique(table.X[order], axis=0, return_index=True)
-    y = table.y[order][first]
-    if len(X) < LEAST_ROWS:
-        return False
-
-    low, centre, high = np.percentile(X, [25, 50, 75], axis=0)
-    scale = np.where(high > low, high - low, X.std(0))
-    scale = np.where(scale > 0, scale, 1.0)
-    X = np.clip((X - centre) / scale, -FARTHEST, FARTHEST)
-
-    rows = np.random.default_rng(1).permutation(len(X))[:NEAR_ROWS]
-    square = np.square(X).sum(1)
-    own = square[rows, None]
-    distance = np.sqrt(np.maximum(own + square - 2 * X[rows] @ X.T, TINY * own))
-    distance[np.arange(len(rows)), rows] = -1.0  # a row comes before its neighbours
-    most = 1 + max(1, int(MOST_NEAR * len(X)))
-    near = np.argsort(distance, axis=1)[:, : most + 1]
-    far = np.take_along_axis(distance, near, 1)
-    has_gap = far[:, 2:] > GAP * far[:, 1:-1]  # after the neighbours 1, 2, ...
-
-    label = y[rows, None]
-    is_same = y[near] == label
-    all_same = np.logical_and.accumulate(is_same, axis=1)
-    has_others = np.cumsum(is_same, axis=1) < np.bincount(y)[label]
-    found = has_gap & all_same[:, 1:-1] & has_others[:, 1:-1]
-    return bool(found.any(1).mean() > 0.5)

@@ -25,7 +25,7 @@ from cavity.common.types import Floats, Ints
 from cavity.tables import inducing_points
 from cavity.tables.array_sources import Arrays
 from cavity.tables.arrow_tables import to_plain
-from cavity.tables.columns.feature_groups import group_features
+from cavity.tables.columns.feature_groups import group_features, place_features
 from cavity.tables.pieces import Apart
 from cavity.tables.splitting import number_units
 from cavity.tables.validation import Features
@@ -64,8 +64,11 @@ def share_lengthscales(
 ) -> Start:
     """Let the features of each raw column share a lengthscale.
 
-    Features without a preparation stay as they are.
+    Features without a preparation stay as they are. The names of columns are kept for
+    kernels of some columns.
     """
+    columns = begin.columns._replace(places=place_columns(features))
+    begin = begin._replace(columns=columns)
     prepare = features.preparation
     shared = begin.columns.group is not None and begin.columns.constant is None
     if prepare is None or shared:
@@ -78,7 +81,22 @@ def share_lengthscales(
     columns, U = share_units(
         begin.columns, sharing, begin.candidates.U, begin.candidates.weight, rng
     )
+    columns = columns._replace(places=begin.columns.places)
     return Start(columns, begin.candidates._replace(U=U, distance=columns.distance))
+
+
+# place of each class from 0 for the lowest, if classes are ordered, [C]
+Places = tuple[int, ...]
+
+
+def place_columns(features: Features) -> dict[Any, tuple[int, ...]]:
+    """Return the features of each column of the table, by its name and its number."""
+    if features.preparation is not None:
+        return place_features(features.preparation)
+
+    numbers: dict[Any, tuple[int, ...]] = {j: (j,) for j in range(features.n)}
+    names = features.names or ()
+    return {name: (j,) for j, name in enumerate(names)} | numbers
 
 
 @dataclass(frozen=True)
@@ -94,6 +112,8 @@ class Table:
     member: Ints | None = None  # [N], member of a committee
     place: Ints | None = None  # row of each unmerged row; None: no rows were merged
     group: Ints | None = None  # [N], number of the group that the user named
+    order: Places | None = None
+    cells: bool = False  # equal rows are different cases, not copies of one
 
     @property
     def n_rows(self) -> int:
@@ -101,10 +121,10 @@ class Table:
 
     @property
     def n_latent(self) -> int:
-        """Number of latent functions: one per class, but one for two classes."""
+        """Number of latent functions: one per class; one for two or ordered classes."""
         if self.member is not None:
             return int(self.member.max()) + 1
-        if self.n_classes > 2:
+        if self.n_classes > 2 and self.order is None:
             return self.n_classes
 
         return 1
@@ -194,7 +214,18 @@ class Table:
             self.n_classes,
             given=self.numbers[rows],
             group=None if self.group is None else self.group[rows],
+            order=self.order,
+            cells=self.cells,
         )
+
+    def draw(self, most: int, seed: int) -> Table:
+        """Draw at most so many rows, and at least one of each class, in their order."""
+        if self.n_rows <= most:
+            return self
+
+        drawn = np.random.default_rng(seed).permutation(self.n_rows)[:most]
+        _, one_per_class = np.unique(self.y, return_index=True)
+        return self.select(np.union1d(drawn, one_per_class))
 
     def content(self) -> str:
         """Return a digest of every row."""
@@ -255,6 +286,7 @@ class Streamed(NamedTuple):
     digest: str  # of all rows
     apart: Apart | None = None  # rows that judge the model, if there are groups
     units: tuple[float, float] = (0.0, 1.0)  # of real targets: shift and scale
+    order: Places | None = None
 
     @property
     def n_groups(self) -> int:
@@ -269,7 +301,7 @@ class Streamed(NamedTuple):
 
     @property
     def n_latent(self) -> int:
-        if self.n_classes == 2:
+        if self.n_classes == 2 or self.order is not None:
             return 1
 
         return self.n_classes

@@ -5,7 +5,6 @@ Errors name the column and say what to do.
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.common.types import Floats
+from cavity.common.user_warnings import warn_user
 from cavity.errors import BadInput, as_bad_input
 from cavity.tables.arrow_tables import (
     import_pyarrow,
@@ -176,10 +176,9 @@ def _prepare_rows(X: Any, prepare: ColumnEncoder, owner: str) -> Floats:
     rows = encode_table(prepare, to_chunk(X, names), notes)
     numbered = names == [f"x{j}" for j in range(len(names))]
     if not is_frame(X) and not isinstance(X, dict) and not numbered:
-        warnings.warn(
+        warn_user(
             f"X does not have valid feature names, but {owner} was fitted with feature "
-            "names",
-            stacklevel=2,
+            "names"
         )
 
     if not len(rows):
@@ -232,11 +231,7 @@ def warn_notes(notes: Counter[str]) -> None:
     """Warn of all cells that differ from the training rows, in one warning."""
     if notes:
         found = [f"{note} ({count_cells(count)})" for note, count in notes.items()]
-        warnings.warn(
-            f"X differs from the training rows: {'; '.join(found)}.",
-            UserWarning,
-            stacklevel=2,
-        )
+        warn_user(f"X differs from the training rows: {'; '.join(found)}.")
 
 
 def warn_unused(prepare: ColumnEncoder) -> None:
@@ -247,6 +242,4 @@ def warn_unused(prepare: ColumnEncoder) -> None:
         more = ""
         if len(unused) > MAX_NAMES:
             more = f" and {len(unused) - MAX_NAMES} more columns"
-        warnings.warn(
-            f"not used as features: {named}{more}.", UserWarning, stacklevel=2
-        )
+        warn_user(f"not used as features: {named}{more}.")

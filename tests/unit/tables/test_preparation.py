@@ -554,3 +554,5 @@ def test_a_table_with_too_many_columns_is_refused_before_they_are_inspected(
     with pytest.raises(BadInput, match="4 columns"):
         Preparation().fit(table)
     assert Preparation(ignore=["d"]).fit(table).inputs == ("a", "b", "c")
+    labelled = table | {"d": ["p", "q"]}
+    assert Preparation(target="d").fit(labelled).inputs == ("a", "b", "c")

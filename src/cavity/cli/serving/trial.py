@@ -17,6 +17,7 @@ import numpy as np
 from cavity.cli.models import Model
 from cavity.cli.serving.server_settings import Limits
 from cavity.common.terms import TERMS
+from cavity.errors import BadFile
 from cavity.prediction.decisions import Costs
 from cavity.prediction.model import as_array
 from cavity.report.colours import COLOURS, ON_DARK
@@ -39,6 +40,8 @@ MINUTE = 1 / 1440  # of a day
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the cells that a contribution compares with
 OTHERS = (-1.28, -0.52, 0.0, 0.52, 1.28)  # their standard normal quantiles
 WORDS = ("aleatoric", "epistemic", "contribution")  # terms that the page explains
+LARGEST = 1e305  # of centres and spreads; a fit takes ranges up to 1e304
+MOST_DIGITS = 300  # 10**300 is a float
 MOST_LEVELS = 8  # that a contribution compares with
 
 
@@ -68,9 +71,12 @@ def describe_model(
     fitted = model.result.model
     center = as_array(fitted.center)
     points = fitted.inducing_points.reshape(-1, len(center))
-    most = 3 * as_array(fitted.spread)
+    with np.errstate(over="ignore"):
+        most = 3 * as_array(fitted.spread)
     low = center - most
     high = center + most
+    if not (max(abs(low).max(), abs(high).max()) < LARGEST):
+        raise BadFile("the file's columns are too large: fit again, in other units.")
     if len(points):
         points = np.clip(points, low, high)  # learnt points may be far from all rows
     else:
@@ -143,7 +149,8 @@ def _describe_number(
     if isinstance(column, Unchanged):
         # the file has only inducing points, which are near the training rows
         mean = center
-        scale = float(points.std()) or 1.0
+        size = float(abs(points).max()) or 1.0  # squares may overflow
+        scale = size * float((points / size).std()) or 1.0
         low = float(points.min())
         high = float(points.max())
     else:
@@ -155,15 +162,18 @@ def _describe_number(
     low = max(low, mean - SPREAD * scale)
     high = min(high, mean + SPREAD * scale)
     if not low < high:
-        low = mean - scale
-        high = mean + scale
+        unit = max(scale, 2 * float(np.spacing(abs(mean))))  # 1e20 + 1 is 1e20
+        low = mean - unit
+        high = mean + unit
 
     variance = mean * (1 - mean)  # of a column with only 0 and 1
-    binary = (low, high) == (0, 1) and math.isclose(scale**2, variance, abs_tol=1e-9)
+    isclose = math.isclose(scale * scale, variance, abs_tol=1e-9)
+    binary = (low, high) == (0, 1) and isclose
     whole = float(low).is_integer() and float(high).is_integer()
     digits = 0
     if not binary and not (whole and 1 < high - low <= 100):
         digits = 2 - math.floor(math.log10(high - low))
+        digits = min(max(digits, -MOST_DIGITS), MOST_DIGITS)
     others = [round(min(max(mean + q * scale, low), high), digits) for q in OTHERS]
     low = math.floor(low * 10**digits) / 10**digits
     high = math.ceil(high * 10**digits) / 10**digits

@@ -274,6 +274,7 @@ class Engine(Visits):
             of_q = self.sites.slope(theta, Sums(totals.P, totals.h), scale)
             slope = torch.cat([scale * gradient, of_q]) + pull
             theta, memory = optimiser.step(memory, theta, slope, state.rate)
+            theta = self.hyper_prior.clip(theta)
             if full:
                 promise = (slope * (theta - state.theta)).sum()
 

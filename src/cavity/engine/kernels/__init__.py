@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cavity.engine.kernels.base import Kernel, KernelLike, Product, Sum
     from cavity.engine.kernels.library import KERNELS
     from cavity.engine.kernels.linear import Constant, Linear
+    from cavity.engine.kernels.periodic import Periodic
     from cavity.engine.kernels.stationary import (
         RBF,
         Matern12,
@@ -29,6 +30,7 @@ else:
             "base": "Kernel KernelLike Product Sum",
             "library": "KERNELS",
             "linear": "Constant Linear",
+            "periodic": "Periodic",
             "stationary": "RBF Matern12 Matern32 Matern52 RationalQuadratic Stationary",
         },
     )

@@ -20,6 +20,13 @@ from cavity.common.registry import Registry
 from cavity.common.torch_namespace import TORCH
 from cavity.common.types import Floats
 from cavity.engine.kernels.formulas import Formula, PairFormula
+from cavity.engine.parameters import (
+    Placed,
+    Setting,
+    find_start,
+    is_learnt,
+    keep_setting,
+)
 from cavity.errors import BadInput, BadOption
 
 CALLS = ("full", "cross", "diag")
@@ -98,6 +105,9 @@ class Kernel(Parameters, nn.Module):
     `get_params`, `clone` and grid searches work. `bind` makes the torch parameters for
     C classes; `settle` writes the learnt values back. Kernels combine with `+` and `*`.
 
+    A hyper-parameter is a number, where training starts, or `Fixed`, `Bounded`,
+    `LogNormal`, `Normal` or `Gamma`: a value that stays, bounds, or a prior.
+
     Examples
     --------
     >>> from cavity.engine.kernels import RBF, Constant, Linear
@@ -118,8 +128,15 @@ class Kernel(Parameters, nn.Module):
         """
         for name in (*self.positive, *self.own):
             title = f"{name} of {type(self).__name__}"
-            value = per_class(getattr(self, name), classes, title)
-            setattr(self, f"log_{name}", log_parameter(value, (classes,), 1.0, title))
+            value = per_class(self.start_of(name, 1.0), classes, title)
+            parameter = log_parameter(value, (classes,), 1.0, title)
+            learnt = is_learnt(getattr(self, name))
+            setattr(self, f"log_{name}", parameter.requires_grad_(learnt))
+
+    def start_of(self, name: str, default: Any = None) -> Any:
+        """Return where an argument starts; its setting is checked."""
+        title = f"{name} of {type(self).__name__}"
+        return find_start(getattr(self, name), default, title)
 
     def settle(self, classes: int) -> None:
         """Write the learnt values into the constructor's attributes.
@@ -129,7 +146,17 @@ class Kernel(Parameters, nn.Module):
         """
         for name in (*self.positive, *self.own):
             value = TORCH.host(getattr(self, f"log_{name}").exp())
-            setattr(self, name, np.repeat(value, classes // len(value)))
+            value = np.repeat(value, classes // len(value))
+            setattr(self, name, keep_setting(getattr(self, name), value))
+
+    def settings(self) -> dict[str, Placed]:
+        """Return the settings of this kernel's torch parameters, by their names."""
+        given = {name: getattr(self, name) for name in (*self.positive, *self.own)}
+        return {
+            f"log_{name}": Placed(value)
+            for name, value in given.items()
+            if isinstance(value, Setting)
+        }
 
     def formula(self, xp: Any) -> Formula:
         """Return the kernel's formula with its numbers.
@@ -260,7 +287,8 @@ class Kernel(Parameters, nn.Module):
     def _count_sets(self) -> int:
         """Return for how many classes the arguments have values of their own."""
         names = (*self.positive, *self.own)
-        return max((np.size(getattr(self, name)) for name in names), default=1)
+        starts = (self.start_of(name, 1.0) for name in names)
+        return max(map(np.size, starts), default=1)
 
     def relevance(self, columns: Columns) -> np.ndarray | None:
         """Return the weight of each column in units of its spread, [C D].

@@ -274,6 +274,60 @@ class ConstantFormula(NamedTuple):
         return xp.repeat_rows(xp.exp(self.log_variance)[:, None], X)
 
 
+class PeriodicFormula(NamedTuple):
+    """σ² exp(Σ_d (cos δ_d − 1)/ℓ_d²),   δ_d = 2π (z_d − x_d)/p_d.
+
+    With the features (cos u, sin u), u = 2π x/p, it is an RBF.
+    """
+
+    scale: Scale  # lengthscales have no unit
+    log_period: Array  # [C D], in units of the spread
+
+    def features(self, X: Array) -> Array:
+        """Return cos u and sin u, [C n 2D]."""
+        xp = namespace(X)
+        V = to_units(X, self.scale.center, self.scale.unit)
+        turn = 2 * math.pi * namespace(self.log_period).exp(-self.log_period)[:, None]
+        u = V * turn
+        return xp.concat([xp.cos(u), xp.sin(u)])
+
+    def weight(self) -> Array:
+        """Return 1/ℓ², [C 1 D]."""
+        xp = namespace(self.log_period)
+        return xp.exp(-2 * self.scale.log_scale)[:, None]
+
+    def prepare(self, Z: Array) -> tuple[Array, Array]:
+        """Return the weighted features, and what makes the covariance σ² at δ = 0."""
+        weight = self.weight()
+        both = namespace(Z).concat([weight, weight])
+        top = self.scale.log_variance[:, None, None] - weight.sum(-1)[..., None]
+        return self.features(Z) * both, top
+
+    def cross(self, points: tuple[Array, Array], X: Array) -> Array:
+        xp = namespace(X)
+        weighted, top = points
+        return xp.exp(weighted @ xp.swap(self.features(X)) + top)
+
+    def diag(self, X: Array) -> Array:
+        return ConstantFormula(self.scale.log_variance).diag(X)
+
+
+class ColumnsFormula(NamedTuple):
+    """A formula for some of the columns of rows."""
+
+    formula: Formula
+    index: Array  # numbers of the columns
+
+    def prepare(self, Z: Array) -> Any:
+        return self.formula.prepare(Z[..., self.index])
+
+    def cross(self, points: Any, X: Array) -> Array:
+        return self.formula.cross(points, X[..., self.index])
+
+    def diag(self, X: Array) -> Array:
+        return self.formula.diag(X[..., self.index])
+
+
 class PairFormula(NamedTuple):
     """The sum or the product of two kernels."""
 

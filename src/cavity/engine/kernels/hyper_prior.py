@@ -1,7 +1,8 @@
-r"""Normal priors on the logarithms of hyper-parameters.
+r"""Priors of hyper-parameters, and their bounds.
 
-They are independent, or pooled partially across classes. The pooled prior of an array
-[C D] of logarithms, such as the lengthscales, is centred at its starting value:
+Weak normals on logarithms are independent, or pooled partially across classes. The
+pooled prior of an array [C D] of logarithms, such as the lengthscales, is centred at
+its starting value:
 
     gap_cd = all + class_c + column_d + own_cd
 
@@ -17,6 +18,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from cavity.engine.parameters import Density
 
 
 class Spread(NamedTuple):
@@ -63,33 +67,114 @@ def pool(start: int, shape: tuple[int, ...], spread: Spread) -> PooledBlock:
     return PooledBlock(start, C, D, inverse)
 
 
+class GivenPrior(NamedTuple):
+    r"""The prior p(x) that the user gave a part of θ, as a density of θ.
+
+        log p(θ) = log p(x) + log dx/dθ        ∂/∂θ = (∂ log p/∂ log x + 1) d log x/dθ
+
+    with log x = θ + shift. A logit has x = σ(θ), so d log x/dθ = 1 − x, and
+    ∂ log(dx/dθ)/∂θ = 1 − 2x.
+    """
+
+    place: slice  # in θ
+    density: type[Density]
+    numbers: tuple[Tensor, Tensor]  # of the density
+    shift: Tensor
+    is_logit: bool
+
+    def log_density(self, theta: Tensor) -> Tensor:
+        part = theta[self.place]
+        log_x = self._log_x(part)
+        jacobian = log_x
+        if self.is_logit:
+            jacobian = log_x + logsigmoid(-part)
+        return (self.density.log_density(log_x, *self.numbers) + jacobian).sum()
+
+    def add_slope(self, theta: Tensor, found: Tensor) -> None:
+        """Add the derivative in θ to `found`."""
+        part = theta[self.place]
+        slope = self.density.slope(self._log_x(part), *self.numbers)
+        if self.is_logit:
+            x = part.sigmoid()
+            found[self.place] += slope * (1 - x) + 1 - 2 * x
+        else:
+            found[self.place] += slope + 1
+
+    def _log_x(self, part: Tensor) -> Tensor:
+        if self.is_logit:
+            return logsigmoid(part)
+
+        return part + self.shift
+
+    def to(self, like: Tensor) -> GivenPrior:
+        first, second = self.numbers
+        numbers = (first.to(like), second.to(like))
+        return self._replace(numbers=numbers, shift=self.shift.to(like))
+
+
+class Box(NamedTuple):
+    """Bounds of θ; those of parameters without bounds are infinite."""
+
+    low: Tensor  # [P]
+    high: Tensor  # [P]
+
+
 class HyperPrior(NamedTuple):
-    """Normals on the logs of kernel parameters and noise, centred at the start."""
+    """Priors of the hyper-parameters: weak normals, given densities, bounds.
+
+    Normals are on the logs of kernel parameters and noise, centred at the start.
+    """
 
     mean: Tensor  # [P]
-    precision: Tensor  # [P], 0 without a prior; of the own part if pooled
+    precision: Tensor  # [P], 0 without a normal; of the own part if pooled
     pools: tuple[PooledBlock, ...] = ()
+    given: tuple[GivenPrior, ...] = ()
+    box: Box | None = None
+
+    @property
+    def is_proper(self) -> bool:
+        """Whether every hyper-parameter has a prior."""
+        has_prior = self.precision > 0
+        for each in self.given:
+            has_prior[each.place] = True
+        return bool(has_prior.all())
 
     def gradient(self, theta: Tensor) -> Tensor:
-        return self.multiply(self.mean - theta)
+        found = self.multiply(self.mean - theta)
+        for each in self.given:
+            each.add_slope(theta, found)
+        return found
 
     def multiply(self, gap: Tensor) -> Tensor:
-        """Return the product of the inverse covariance and a vector."""
+        """Return the product of the inverse covariance of the normals and a vector."""
         found = self.precision * gap
         for each in self.pools:
             each.add(gap, found)
         return found
 
+    def clip(self, theta: Tensor) -> Tensor:
+        """Return the nearest hyper-parameters within the bounds."""
+        if self.box is None:
+            return theta
+
+        return torch.minimum(torch.maximum(theta, self.box.low), self.box.high)
+
+    def contains(self, theta: Tensor) -> bool:
+        """Return whether hyper-parameters are within the bounds."""
+        return bool((self.clip(theta) == theta).all())
+
     def root_covariance(self, without: float) -> HyperPrior:
         """Return the symmetric root of the covariance in place of its inverse.
 
-        Entries without a prior have standard deviation `without`.
+        Entries without a normal have standard deviation `without`. With bounds it is
+        diagonal, so that a box stays a box.
         """
         sd = self.precision.clamp_min(1e-300).rsqrt()
         pools = []
-        for block in self.pools:
-            root = Spread(*(x**-0.5 for x in block.inverse))
-            pools.append(block._replace(inverse=root))
+        if self.box is None:
+            for block in self.pools:
+                root = Spread(*(x**-0.5 for x in block.inverse))
+                pools.append(block._replace(inverse=root))
         sd = torch.where(self.precision > 0, sd, without)
         return HyperPrior(self.mean, sd, tuple(pools))
 
@@ -97,11 +182,39 @@ class HyperPrior(NamedTuple):
         """Return the prior of θ with that many more values, which have none."""
         rest = self.mean.new_zeros(count)
         mean = torch.cat([self.mean, rest])
-        return HyperPrior(mean, torch.cat([self.precision, rest]), self.pools)
+        precision = torch.cat([self.precision, rest])
+        box = None
+        if self.box is not None:
+            far = torch.full_like(rest, torch.inf)
+            low = torch.cat([self.box.low, -far])
+            box = Box(low, torch.cat([self.box.high, far]))
+        return self._replace(mean=mean, precision=precision, box=box)
 
     def log_density(self, theta: Tensor, gradient: Tensor) -> Tensor:
-        """Return the log density up to a constant, given the gradient at theta."""
-        return 0.5 * gradient.dot(theta - self.mean)
+        """Return the log density, given the gradient at theta.
 
-    def to(self, device: torch.device) -> HyperPrior:
-        return HyperPrior(self.mean.to(device), self.precision.to(device), self.pools)
+        The normals leave their constant out.
+        """
+        if not self.given:
+            return 0.5 * gradient.dot(theta - self.mean)
+
+        gap = theta - self.mean
+        value = -0.5 * self.multiply(gap).dot(gap)
+        for each in self.given:
+            value = value + each.log_density(theta)
+        return value
+
+    def to(self, like: torch.device | Tensor) -> HyperPrior:
+        """Return the same on another device, or of another type and device."""
+        if isinstance(like, torch.device):
+            like = self.mean.to(like)
+        box = None
+        if self.box is not None:
+            box = Box(*(limit.to(like) for limit in self.box))
+        return HyperPrior(
+            self.mean.to(like),
+            self.precision.to(like),
+            self.pools,
+            tuple(each.to(like) for each in self.given),
+            box,
+        )

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cavity.common.column_statistics import Columns
 from cavity.engine.kernels.base import KERNELS, Kernel
-from cavity.engine.kernels.formulas import ConstantFormula, LinearFormula
+from cavity.engine.kernels.formulas import ConstantFormula, Formula, LinearFormula
 from cavity.engine.kernels.scaled import ROW_REACH, Given, Scaled
 
 
@@ -35,6 +35,8 @@ class Linear(Scaled):
         Whether the functions fade to zero beyond the training rows. Their variance
         stays, so that the model does not claim to know what a straight line would say
         there. The kernel of `method="auto"` fades.
+    columns : list of int or str, or None
+        Columns that the kernel sees, by number or name. None: all.
 
     Examples
     --------
@@ -47,14 +49,20 @@ class Linear(Scaled):
     square_reach: Tensor
 
     def __init__(
-        self, lengthscale: Given = None, variance: Given = 1.0, fades: bool = False
+        self,
+        lengthscale: Given = None,
+        variance: Given = 1.0,
+        fades: bool = False,
+        columns: Any = None,
     ) -> None:
-        super().__init__(lengthscale, variance)
+        super().__init__(lengthscale, variance, columns)
         self.fades = fades
 
     def bind(self, classes: int, columns: Columns) -> None:
         super().bind(classes, columns)
         if self.fades:
+            if self.index is not None:
+                columns = columns.select(self.index.cpu().numpy())
             reach = torch.tensor(columns.square_reach, dtype=torch.float64)
             self.register_buffer("square_reach", reach)
 
@@ -64,11 +72,12 @@ class Linear(Scaled):
 
         return math.sqrt(columns.group.max() + 1)
 
-    def formula(self, xp: Any) -> LinearFormula:
+    def formula(self, xp: Any) -> Formula:
         fade = None
         if self.fades:
             fade = xp.array((1 / self.square_reach).expand(len(self.unit), 1))
-        return LinearFormula(self._scale(xp), ROW_REACH[self.center.dtype], fade)
+        reach = ROW_REACH[self.center.dtype]
+        return self._select(LinearFormula(self._scale(xp), reach, fade), xp)
 
 
 @KERNELS.register

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from cavity.common.linalg import Factor, column_sum, jittered_cholesky, whiten
 from cavity.engine.kernels.base import formula_of
 from cavity.engine.kernels.formulas import Formula
+from cavity.engine.parameters import Placed, Setting
 
 
 class Projection(NamedTuple):
@@ -53,9 +54,11 @@ class Prior(nn.Module):
         spread: Tensor,
         n_latent: int,
         learn: frozenset[str],
+        noise_setting: Setting | None = None,
     ) -> None:
         super().__init__()
         self.kernel = kernel
+        self.noise_setting = noise_setting
         self.n_latent = n_latent
         self.register_buffer("center", center)
         self.register_buffer("spread", spread)
@@ -83,6 +86,13 @@ class Prior(nn.Module):
         if self.learn_inducing:
             names.append("inducing")
         return names
+
+    def settings(self) -> dict[str, Placed]:
+        """Return the setting of the noise by the name of its parameter, if it has one."""
+        if self.noise_setting is None:
+            return {}
+
+        return {"log_noise": Placed(self.noise_setting)}
 
     @property
     def size(self) -> int:

@@ -44,6 +44,11 @@ def draw_frequencies(
             f"({', '.join(known)}) and got {kernel!r:.80}: use one of these, or "
             "inducing points (inducing='auto')."
         )
+    if getattr(kernel, "columns", None) is not None:
+        raise BadOption(
+            f"inducing='spectrum' needs a kernel of all columns, and got {kernel!r:.80}: "
+            "leave columns= out, or use inducing points (inducing='auto')."
+        )
     if M < 2:
         raise BadOption(
             f"n_inducing={M} is too small: a frequency has a cosine and a sine, so use "

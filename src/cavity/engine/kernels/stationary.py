@@ -15,7 +15,7 @@ from cavity.common.torch_namespace import TORCH
 from cavity.engine.kernels import formulas
 from cavity.engine.kernels.base import KERNELS
 from cavity.engine.kernels.distance import half_square_distance
-from cavity.engine.kernels.formulas import StationaryFormula
+from cavity.engine.kernels.formulas import Formula, StationaryFormula
 from cavity.engine.kernels.scaled import Given, Scaled
 
 
@@ -55,7 +55,11 @@ class Stationary(Scaled):
         """
         raise NotImplementedError
 
-    def formula(self, xp: Any) -> StationaryFormula:
+    def formula(self, xp: Any) -> Formula:
+        return self._select(self._of_columns(xp), xp)
+
+    def _of_columns(self, xp: Any) -> StationaryFormula:
+        """Return the formula for rows with the kernel's own columns."""
         logs = tuple(xp.array(getattr(self, f"log_{name}")) for name in self.own)
         return StationaryFormula(self.shape, self._scale(xp), logs)
 
@@ -67,7 +71,7 @@ class Stationary(Scaled):
 
     def _covariance(self, U: Tensor, V: Tensor | None) -> Tensor:
         S = half_square_distance(U, V, self.log_scale)
-        return self.formula(TORCH).value(S)
+        return self._of_columns(TORCH).value(S)
 
 
 @KERNELS.register
@@ -81,6 +85,9 @@ class RBF(Stationary):
         columns. None: the median distance between rows times the spread of each column.
     variance : scalar or (C,)
         Prior variance of the latent functions, one for all or one per class.
+    columns : list of int or str, or None
+        Columns that the kernel sees, by number or name. None: all. An estimator knows
+        names; for it, a category stands for all of its features.
     """
 
     spectral_degrees = math.inf
@@ -136,7 +143,11 @@ class RationalQuadratic(Stationary):
     shape = staticmethod(formulas.rational_quadratic)
 
     def __init__(
-        self, lengthscale: Given = None, variance: Given = 1.0, alpha: Given = 1.0
+        self,
+        lengthscale: Given = None,
+        variance: Given = 1.0,
+        alpha: Given = 1.0,
+        columns: Any = None,
     ) -> None:
-        super().__init__(lengthscale, variance)
+        super().__init__(lengthscale, variance, columns)
         self.alpha = alpha

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cavity.engine.likelihoods.gaussian import Committee, Gaussian
     from cavity.engine.likelihoods.library import LIKELIHOODS
     from cavity.engine.likelihoods.logistic_bounds import Jaakkola, Taylor
+    from cavity.engine.likelihoods.ordinal import Ordinal
     from cavity.engine.likelihoods.probit import BinaryProbit, ProbitPairs
     from cavity.engine.likelihoods.robust import RobustBinary, RobustMax
     from cavity.engine.likelihoods.softmax import Logistic, LogisticPoint, Softmax
@@ -25,6 +26,7 @@ else:  # torch is loaded with the first name
             "gaussian": "Committee Gaussian",
             "library": "LIKELIHOODS",
             "logistic_bounds": "Jaakkola Taylor",
+            "ordinal": "Ordinal",
             "probit": "BinaryProbit ProbitPairs",
             "robust": "RobustBinary RobustMax",
             "softmax": "Logistic LogisticPoint Softmax",

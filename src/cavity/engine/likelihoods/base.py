@@ -16,6 +16,7 @@ from cavity.common.namespaces import Array, in_torch
 from cavity.common.params import Parameters
 from cavity.common.registry import Registry
 from cavity.engine.likelihoods.quadrature.information import EntropyParts
+from cavity.engine.parameters import Placed
 from cavity.errors import BadFile, BadOption
 
 
@@ -219,6 +220,10 @@ class Likelihood(Parameters):
             f"{type(self).__name__} has no split of its entropy: give it a method "
             "uncertainty(mean, var, noise)."
         )
+
+    def settings(self) -> tuple[Placed | None, ...]:
+        """Return the setting of each of `parameters`; None if it was given a number."""
+        return (None,) * len(self.parameters)
 
     def to(self, device: torch.device, dtype: torch.dtype | None = None) -> Self:
         """Move the parameters in place, and return the likelihood itself.

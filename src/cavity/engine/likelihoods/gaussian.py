@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from cavity.common.namespaces import Array
 from cavity.engine.likelihoods.base import LIKELIHOODS, Latents, Likelihood, Moments
 from cavity.engine.likelihoods.outcomes import NoisyTarget, find_noise
+from cavity.engine.parameters import Placed, Setting, find_start, is_learnt
 from cavity.errors import BadOption
 
 
@@ -27,7 +28,7 @@ class Gaussian(Likelihood):
 
     Parameters
     ----------
-    noise : float
+    noise : float, or a setting such as Fixed(1.0)
         Variance σ² at the start.
     learn : bool
         Whether to learn log σ².
@@ -54,8 +55,13 @@ class Gaussian(Likelihood):
         self.projected = projected
 
     @property
+    def learns(self) -> bool:
+        """Whether the noise is learnt."""
+        return bool(self.learn) and is_learnt(self._given)
+
+    @property
     def parameters(self) -> tuple[nn.Parameter, ...]:  # type: ignore[override]
-        if self.learn:
+        if self.learns:
             return (self.log_noise,)
 
         return ()
@@ -70,7 +76,12 @@ class Gaussian(Likelihood):
     @noise.setter
     def noise(self, value: float) -> None:
         self._given = value
-        self.log_noise = nn.Parameter(torch.tensor([value], dtype=torch.float64).log())
+        start = float(find_start(value, 1.0, "noise"))
+        self.log_noise = nn.Parameter(torch.tensor([start], dtype=torch.float64).log())
+
+    def settings(self) -> tuple[Placed | None, ...]:
+        setting = Placed(self._given) if isinstance(self._given, Setting) else None
+        return (setting,) * len(self.parameters)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's arguments as given.
@@ -123,7 +134,7 @@ class Gaussian(Likelihood):
         value = log_c - 0.5 * (off.square() / total + (2 * math.pi * total).log())
         dv = 0.5 * (off.square() / total - 1) / total
         in_S = dv / e + 0.5 * (1 - e) / S
-        own = in_S * noise if self.learn else None
+        own = in_S * noise if self.learns else None
         dr = torch.zeros_like(dv) if self.projected else in_S
         return Moments(value[:, 0], off / total, dv, dr, own)
 
@@ -134,7 +145,7 @@ class Gaussian(Likelihood):
         misfit = (off.square() + f.var) / noise
         dv = torch.full_like(f.var, -0.5) / noise
         value = -0.5 * ((2 * math.pi * noise).log() + misfit)
-        own = 0.5 * (misfit - 1) if self.learn else None
+        own = 0.5 * (misfit - 1) if self.learns else None
         return Moments(value[:, 0], off / noise, dv, dv, own)
 
 

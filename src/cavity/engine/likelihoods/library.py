@@ -4,6 +4,7 @@
 from cavity.engine.likelihoods import (  # noqa: F401
     gaussian,
     logistic_bounds,
+    ordinal,
     probit,
     robust,
     softmax,

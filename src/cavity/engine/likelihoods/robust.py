@@ -17,6 +17,7 @@ from cavity.engine.likelihoods.base import LIKELIHOODS, Latents, Likelihood, Mom
 from cavity.engine.likelihoods.outcomes import LargestWins, WithOutcome, find_share
 from cavity.engine.likelihoods.probit import match_probit, rivals, signs
 from cavity.engine.likelihoods.quadrature.largest import Win, win
+from cavity.engine.parameters import Placed, Setting, find_start, is_learnt
 from cavity.errors import BadOption
 
 
@@ -35,8 +36,13 @@ class _Robust(WithOutcome, Likelihood):
         self.learn = learn
 
     @property
+    def learns(self) -> bool:
+        """Whether ε is learnt."""
+        return bool(self.learn) and is_learnt(self._given)
+
+    @property
     def parameters(self) -> tuple[nn.Parameter, ...]:  # type: ignore[override]
-        if self.learn:
+        if self.learns:
             return (self.log_odds,)
 
         return ()
@@ -44,7 +50,7 @@ class _Robust(WithOutcome, Likelihood):
     @property
     def epsilon(self) -> float:
         """Current share of random labels."""
-        if self.learn:
+        if self.learns:
             return find_share(self.log_odds.detach())
 
         return _number(self._given)
@@ -54,6 +60,12 @@ class _Robust(WithOutcome, Likelihood):
         self._given = value
         share = torch.tensor([_number(value)], dtype=torch.float64)
         self.log_odds = nn.Parameter(share.logit())
+
+    def settings(self) -> tuple[Placed | None, ...]:
+        setting = None
+        if isinstance(self._given, Setting):
+            setting = Placed(self._given, link="logit")
+        return (setting,) * len(self.parameters)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's arguments as given.
@@ -67,7 +79,7 @@ class _Robust(WithOutcome, Likelihood):
         return LargestWins(self._classes(), self.epsilon)
 
     def _stored(self) -> dict[str, nn.Parameter]:
-        return {"log_odds": self.log_odds} if self.learn else {}
+        return {"log_odds": self.log_odds} if self.learns else {}
 
     def load_state(
         self, state: dict[str, Tensor], dtype: torch.dtype | None = None
@@ -84,7 +96,7 @@ class _Robust(WithOutcome, Likelihood):
                 f"epsilon={self._given!r} of {type(self).__name__} must be a share, at "
                 "least 0 and below 1."
             )
-        if self.learn and self._given == 0:
+        if self.learns and _number(self._given) == 0:
             raise BadOption(
                 "epsilon=0 cannot be learnt, because its log-odds are stepped: give a "
                 "positive start, or learn=False."
@@ -92,8 +104,8 @@ class _Robust(WithOutcome, Likelihood):
 
     def _share(self, like: Tensor) -> Tensor:
         """Return the current ε as a float64 scalar on the device of `like`."""
-        if not self.learn:
-            return constant((float(self._given),), like.double())[0]
+        if not self.learns:
+            return constant((_number(self._given),), like.double())[0]
 
         return self.log_odds.detach().double().sigmoid()[0].to(like.device)
 
@@ -133,14 +145,16 @@ class _Robust(WithOutcome, Likelihood):
 
     def _own(self, slope: Tensor, eps: Tensor) -> Tensor | None:
         """Return the derivative in the log-odds of ε, [B 1]."""
-        if self.learn:
+        if self.learns:
             return (slope * eps * (1 - eps))[:, None]
 
         return None
 
 
 def _number(value: Any) -> float:
-    """Return the value as a float; NaN if it is not a number, which `bind` reports."""
+    """Return the start as a float; NaN if it is not a number, which `bind` reports."""
+    if isinstance(value, Setting):
+        return float(find_start(value, 1e-3, "epsilon"))
     if isinstance(value, bool):
         return math.nan
     if isinstance(value, int | float | np.integer | np.floating):
@@ -164,7 +178,7 @@ class RobustMax(_Robust):
     ----------
     n_classes : int or None
         Number of classes; None until `bind`.
-    epsilon : float
+    epsilon : float, or a setting such as Fixed(0.01)
         Share ε of the labels that are drawn at random; the start if it is learnt.
     learn : bool
         Whether to learn the log-odds of ε.
@@ -203,7 +217,7 @@ class RobustBinary(_Robust):
 
     Parameters
     ----------
-    epsilon : float
+    epsilon : float, or a setting such as Fixed(0.01)
         Share ε of the labels that are drawn at random; the start if it is learnt.
     learn : bool
         Whether to learn the log-odds of ε.

@@ -50,6 +50,7 @@ class _Search:
         """Return the negative objective and its gradient."""
         run = self.run
         theta = self.start + self.scale(torch.from_numpy(x).to(self.start))
+        theta = run.engine.hyper_prior.clip(theta)  # from rounding
         found: Point | None
         if self.best is None:
             found = evaluate_first(run, theta)
@@ -77,6 +78,17 @@ class _Search:
 
         gradient = self.scale(found.gradient).double().cpu().numpy()
         return -found.value, -gradient
+
+    @property
+    def bounds(self) -> np.ndarray | None:
+        """Bounds of x, [P 2]; None without."""
+        box = self.run.engine.hyper_prior.box
+        if box is None:
+            return None
+
+        unit = self.scale(torch.ones_like(self.start))
+        limits = torch.stack([(limit - self.start) / unit for limit in box], 1)
+        return np.asarray(limits.double().cpu().numpy())
 
     def end_iteration(self, x: np.ndarray) -> None:
         self.end()
@@ -133,6 +145,7 @@ def _climb(search: _Search) -> bool:
             x,
             jac=True,
             method="L-BFGS-B",
+            bounds=search.bounds,
             callback=search.end_iteration,
             options=options,
         )

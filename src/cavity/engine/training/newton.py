@@ -3,6 +3,8 @@ r"""Projected Newton steps on the objective f, for few hyper-parameters. [review
     θ ← clip(θ + s d, θ₀ ± REACH)      d = −H⁻¹ g, with the eigenvalues of H made negative
     s = 1, ½, ¼, ...  until  f(θ') ≥ f(θ) + 1e-4 gᵀ(θ' − θ)
 
+Bounds of parameters make the box smaller.
+
 H is the Hessian of f in the parameters that the box lets move; it comes from central
 differences of the gradient.
 """
@@ -40,6 +42,11 @@ def train_newton(run: Run) -> Run:
 
     low = start - REACH
     high = start + REACH
+    box = run.engine.hyper_prior.box
+    if box is not None:
+        low = np.maximum(low, box.low.double().cpu().numpy())
+        high = np.minimum(high, box.high.double().cpu().numpy())
+
     x = start
     with run.notify_callbacks():
         found = evaluate_first(run, run.state.theta)

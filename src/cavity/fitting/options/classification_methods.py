@@ -54,7 +54,7 @@ class Auto(LikelihoodMethod):
     """
 
     name = "auto"
-    recommended = grows = True
+    recommended = grows = takes_order = True
     takes_spectrum = False
 
     def resolve(self, numbered: bool) -> Method:
@@ -77,6 +77,10 @@ class EP(LikelihoodMethod):
 
     likelihood: Any = None
 
+    @property
+    def takes_order(self) -> bool:  # type: ignore[override]
+        return self.likelihood is None
+
 
 @METHODS.register
 @dataclass(eq=False, repr=False)
@@ -95,6 +99,10 @@ class SEP(LikelihoodMethod):
     scheme = schemes.SEP()
 
     likelihood: Any = None
+
+    @property
+    def takes_order(self) -> bool:  # type: ignore[override]
+        return self.likelihood is None
 
 
 @METHODS.register
@@ -201,8 +209,8 @@ class VI(LikelihoodMethod):
     Parameters
     ----------
     likelihood : str, cavity.likelihoods.Likelihood or None, default=None
-        "robust-max", "softmax" or "probit", or an instance. If None, use "robust-max",
-        or "softmax" if `bound` is not "quadrature".
+        "robust-max", "softmax" or "probit", or an instance. If None, use "softmax",
+        which predicts best, or "robust-max" if you set `epsilon`.
     epsilon : float, default=0.001
         Share of random labels of "robust-max", in (0, 1).
     bound : {"quadrature", "jaakkola", "taylor"}, default="quadrature"
@@ -223,7 +231,7 @@ class VI(LikelihoodMethod):
     Examples
     --------
     >>> from cavity.methods import VI
-    >>> VI(likelihood="softmax").removal
+    >>> VI(bound="jaakkola").removal
     0.0
     """
 
@@ -255,7 +263,7 @@ class VI(LikelihoodMethod):
         """The likelihood, with its default filled in."""
         if self.likelihood is not None:
             return self.likelihood
-        if self.bound == "quadrature":
+        if self.bound == "quadrature" and self.epsilon != DEFAULT_EPSILON:
             return RobustMax.name
 
         return Softmax.name

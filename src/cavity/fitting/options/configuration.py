@@ -14,6 +14,8 @@ import numpy as np
 import torch
 
 from cavity.engine.kernels.base import check_kernel, per_class
+from cavity.engine.learning import is_path
+from cavity.engine.parameters import Setting, is_learnt
 from cavity.engine.training.callbacks import Callback
 from cavity.errors import BadOption
 from cavity.fitting.options import value_checks as checks
@@ -85,6 +87,12 @@ class Config:
     def spectral(self) -> bool:
         """Whether inducing values are in the frequency domain."""
         return is_spectrum(self.inducing)
+
+    @property
+    def noise_setting(self) -> Setting | None:
+        """Bounds or prior of the noise, or that it is fixed; None for a number."""
+        given = self.arguments["noise"]
+        return given if isinstance(given, Setting) else None
 
     @property
     def jitter_backs_off(self) -> bool:
@@ -170,6 +178,8 @@ class ClassifierConfig(Config):
     schedule: str = field(
         metadata=checked(one_of, ("inner-approx", "inner-exact", "outer"))
     )
+    # labels from lowest to highest, if classes are ordered
+    order: tuple[Any, ...] | None = field(metadata=taken(checks.read_order))
 
     def check_source(self) -> None:
         """Refuse what rows that are not in memory cannot do."""
@@ -232,6 +242,12 @@ def read_classifier(arguments: Mapping[str, Any]) -> ClassifierConfig:
             "method='ep', 'rep' or 'pep', or schedule='inner-approx'."
         )
 
+    if common["order"] is not None and not method.takes_order:
+        raise BadOption(
+            f"order= brings the likelihood of ordered classes, which {method.argument} "
+            "does not take: use method='auto', 'ep' or 'sep' without likelihood=."
+        )
+
     if not method.latent_noise:
         if not (
             isinstance(given["noise"], int | float)
@@ -247,6 +263,8 @@ def read_classifier(arguments: Mapping[str, Any]) -> ClassifierConfig:
 
     if given["inducing"] is None or is_spectrum(given["inducing"]):
         learn -= {"inducing"}
+    if not is_learnt(given["noise"]):
+        learn -= {"noise"}
     noise = checks.read_noise(
         given["noise"] if method.latent_noise else 0.0, "noise" in learn
     )
@@ -272,6 +290,8 @@ def read_regressor(arguments: Mapping[str, Any]) -> RegressorConfig:
         damping=common["damping"],
     )
     learn = _read_learn(given["learn"], LEARN[:-1], method)
+    if not is_learnt(given["noise"]):
+        learn -= {"noise"}
     noise = per_class(checks.read_noise(given["noise"], "noise" in learn), 1, "noise")
     if method.needs_noise and noise[0] == 0:
         raise BadOption(
@@ -319,7 +339,9 @@ def _read_learn(value: Any, valid: tuple[str, ...], method: Method) -> frozenset
     else:
         names = value
 
-    learn = frozenset(one_of("learn", name, valid) for name in names)
+    learn = frozenset(
+        name if is_path(name) else one_of("learn", name, valid) for name in names
+    )
     if "epsilon" in learn and method.label_noise is None:
         raise BadOption(
             f"learn with 'epsilon' is not used by {method.argument}, whose likelihood "

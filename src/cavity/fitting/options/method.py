@@ -9,11 +9,14 @@ from __future__ import annotations
 import copy
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from cavity.common.params import Parameters
 from cavity.common.registry import Registry
 from cavity.engine import methods as schemes
 from cavity.engine.likelihoods import LIKELIHOODS, Likelihood, ProbitPairs
 from cavity.engine.methods import Scheme, Store
+from cavity.engine.parameters import Setting, find_start
 from cavity.errors import BadOption
 from cavity.fitting.options.value_checks import number, one_of, read_declared
 
@@ -53,6 +56,7 @@ class Method(Parameters):
     latent_noise: ClassVar[bool] = True  # the latent functions have noise of their own
     takes_spectrum: ClassVar[bool] = True  # works with inducing="spectrum"
     recommended: ClassVar[bool] = False  # the library chooses what the user leaves open
+    takes_order: bool = False  # runs with the likelihood of ordered classes
     predicts_residual: ClassVar[bool] = True  # predictive variances have the residual
     # The argument `inducing`, every distinct row ("rows"), an active set ("subset"), or
     # "members" of a committee.
@@ -219,8 +223,8 @@ class LikelihoodMethod(Method):
     def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
         likelihood = self._read_likelihood()
         if "epsilon" in learn:
-            start = likelihood.epsilon
-            if start == DEFAULT_EPSILON:
+            start = likelihood.get_params()["epsilon"]
+            if not isinstance(start, Setting) and start == DEFAULT_EPSILON:
                 start = LEARNT_EPSILON
             likelihood = copy.deepcopy(likelihood).set_params(epsilon=start, learn=True)
 
@@ -301,7 +305,10 @@ def read_likelihood(value: Any) -> Likelihood:
 
 
 def check_epsilon(value: Any, owner: str) -> float:
-    epsilon = number("epsilon", value, 0.0, 1.0, strict=False)
+    start = find_start(value, DEFAULT_EPSILON, "epsilon")
+    if isinstance(start, np.ndarray):
+        start = start.item()
+    epsilon = number("epsilon", start, 0.0, 1.0, strict=False)
     if epsilon == 1:
         raise BadOption(
             f"epsilon=1 of {owner} says that every label is random: use a share below "

@@ -66,7 +66,7 @@ class RegressionMethod(Method):
         return self.projected or self.exact_jitter
 
     def make_likelihood(
-        self, n_classes: int, learn: frozenset[str], noise: float = 0.0
+        self, n_classes: int, learn: frozenset[str], noise: Any = 0.0
     ) -> Gaussian:
         """Make the likelihood; it learns the noise if `learn` contains "noise".
 
@@ -266,7 +266,7 @@ class BCM(RegressionMethod):
         return self.n_blocks, self.blocks
 
     def make_likelihood(
-        self, n_classes: int, learn: frozenset[str], noise: float = 0.0
+        self, n_classes: int, learn: frozenset[str], noise: Any = 0.0
     ) -> Gaussian:
         return Committee(noise, "noise" in learn)
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # of a field of a dataclass: how the argument of its name is read
 Metadata = dict[str, Callable[[str, Any], Any]]
 DTYPES = ("float32", "float64")
+NOISE = 0.1  # where bounds leave the start open
 
 
 def checked(
@@ -156,8 +157,13 @@ def read_noise(value: Any, learnt: bool) -> np.ndarray:
 
     The number of classes is not known yet.
     """
+    from cavity.engine.parameters import find_start
+
+    start = value
+    if value is not None:
+        start = find_start(value, NOISE, "noise")
     try:
-        noise = np.asarray(value, dtype=np.float64).reshape(-1)
+        noise = np.asarray(start, dtype=np.float64).reshape(-1)
     except (TypeError, ValueError):
         noise = np.full(1, math.nan)
 
@@ -270,6 +276,27 @@ def read_class_weight(value: Any) -> Any:
         )
 
     return value
+
+
+def read_order(value: Any) -> tuple[Any, ...] | None:
+    """Check `order`, the class labels from lowest to highest."""
+    if value is None:
+        return None
+    if isinstance(value, str) or not hasattr(value, "__iter__"):
+        raise BadOption(
+            f"order={value!r:.80} must be a list of class labels from lowest to "
+            "highest, such as ['low', 'mid', 'high']."
+        )
+
+    labels = tuple(np.asarray(value, dtype=object).tolist())
+    twice = [label for label in labels if labels.count(label) > 1]
+    if twice:
+        raise BadOption(
+            f"order={list(labels)!r:.200} names the class {twice[0]!r} twice: name "
+            "each class once."
+        )
+
+    return labels
 
 
 def read_verbose(value: Any) -> int:

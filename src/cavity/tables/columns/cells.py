@@ -174,6 +174,9 @@ def raise_infinite(name: str, row: int) -> NoReturn:
 
 
 def cast(column: Any, kind: str) -> Any:
+    """Convert a column; a decimal becomes the nearest float64, as its text does."""
+    if kind == "float64" and import_pyarrow().types.is_decimal(column.type):
+        column = column.cast("string")  # Arrow's own conversion is off by a last bit
     try:
         return column.cast(kind, safe=False)
     # pyarrow's errors derive from these

@@ -40,6 +40,7 @@ KINDS: Any = {
     "date": Date,
     "plain": Unchanged,
 }
+LARGEST = 1e200  # larger cells cannot be standardised: their squares overflow
 KIND_NAMES = {kind: name for name, kind in KINDS.items()}
 
 
@@ -338,7 +339,7 @@ def read_field(value: Any, kind: Any) -> Any:
 
 def _is_valid(column: Column) -> bool:
     if isinstance(column, Number):
-        return column.scale > 0 and column.style in (None, *STYLES)
+        return _is_valid_number(column)
     if isinstance(column, Category):
         return len(set(column.levels)) == len(column.levels)
     if isinstance(column, Text):
@@ -351,6 +352,14 @@ def _is_valid(column: Column) -> bool:
         return _is_valid_date(column)
 
     return True
+
+
+def _is_valid_number(column: Number) -> bool:
+    given = (column.mean, column.low, column.high)
+    sizes = [abs(value) for value in given if value is not None]
+    variance = column.scale * column.scale
+    in_range = 0 < variance < np.inf and max(sizes) < LARGEST
+    return column.scale > 0 and in_range and column.style in (None, *STYLES)
 
 
 def _is_valid_date(column: Date) -> bool:

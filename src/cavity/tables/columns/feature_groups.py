@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -48,6 +49,17 @@ def find_categories(columns: Sequence[Column]) -> list[slice]:
         if isinstance(column, Category):
             found.append(slice(begin, end))
 
+    return found
+
+
+def place_features(prepare: ColumnEncoder) -> dict[Any, tuple[int, ...]]:
+    """Return the features of each column of the table, by its name and its number."""
+    _, owner = group_features(prepare.columns_)
+    inputs = prepare.inputs
+    found: dict[Any, tuple[int, ...]] = {}
+    for number, name in enumerate(prepare.feature_names_in_):
+        features = [j for j, column in enumerate(owner) if inputs[column] == name]
+        found[str(name)] = found[number] = tuple(features)
     return found
 
 

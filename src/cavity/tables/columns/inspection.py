@@ -27,7 +27,7 @@ from cavity.tables.columns.running_moments import (
     StyleMoments,
 )
 from cavity.tables.columns.target_labels import TargetSummary
-from cavity.tables.columns.text_columns import Sample, to_label_cells
+from cavity.tables.columns.text_columns import Sample
 
 KINDS = ("number", "category", "ignore")
 MAX_LEVELS = 1000
@@ -77,7 +77,7 @@ class Inspection:
         """Names of the columns that the user wants to ignore."""
         return [name for name, kind in self.kinds.items() if kind == "ignore"]
 
-    def add(self, table: Any, y: Any = None) -> None:
+    def add(self, table: Any, labels: Any = None) -> None:
         """Add rows, with their labels if these are not a column."""
         if self.names is None:
             self._begin(table)
@@ -91,7 +91,7 @@ class Inspection:
             seen.add(get_column(table, name), self.rows)
         if self.labels is not None:
             self.labels.add(get_column(table, self.labels.name), self.rows)
-        self._add_sample(table, y)
+        self._add_sample(table, labels)
         self.rows += table.num_rows
 
     def _begin(self, table: Any) -> None:
@@ -113,13 +113,10 @@ class Inspection:
                 name, wanted, strict=self.strict, asked=name in self.kinds
             )
 
-    def _add_sample(self, table: Any, y: Any) -> None:
+    def _add_sample(self, table: Any, labels: Any) -> None:
         """Keep some texts and labels, to decide about columns of many texts."""
-        if self.target is None:
-            labels = to_label_cells(y, table.num_rows)
-        else:
+        if self.target is not None:
             labels = get_column(table, self.target)
-
         if labels is None:
             return
 
@@ -128,7 +125,7 @@ class Inspection:
         self.sample.add(texts, labels, self.rows)
 
     def _check(self, names: list[str]) -> None:
-        used = len(names) - len(self.ignored)
+        used = len({*names} - {*self.ignored, self.target})
         if used > MOST_COLUMNS:
             raise BadInput(
                 f"the table has {used} columns, but a model of a table takes at most "

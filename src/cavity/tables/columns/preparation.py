@@ -15,8 +15,10 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.tables.arrow_tables import Chunk, to_chunk
+from cavity.tables.columns.blocks import LabelledCells, cut_blocks
 from cavity.tables.columns.encoder import ColumnEncoder, encode_table
 from cavity.tables.columns.inspection import Inspection
+from cavity.tables.columns.text_columns import to_label_cells
 
 
 class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: ignore[misc]
@@ -116,14 +118,8 @@ class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: igno
             The fitted preparation.
         """
         inspection = Inspection(self.target, self.ignore, self.kinds or {}, self.strict)
-        for batch in batches:
-            if isinstance(batch, tuple) and not isinstance(batch, Chunk):
-                X, y = batch
-            else:
-                X = batch
-                y = None
-
-            inspection.add(to_chunk(X).table, y)
+        for block in cut_blocks(map(_read_batch, batches)):
+            inspection.add(block.table, block.labels)
 
         columns, target, ignored = inspection.decide()
         names = [name for name in inspection.names or () if name != self.target]
@@ -174,3 +170,15 @@ class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: igno
         tags.input_tags.categorical = True
         tags.input_tags.string = True
         return tags
+
+
+def _read_batch(batch: Any) -> LabelledCells:
+    """Read a table, or a pair of a table and its labels."""
+    if isinstance(batch, tuple) and not isinstance(batch, Chunk):
+        X, y = batch
+    else:
+        X = batch
+        y = None
+
+    table = to_chunk(X).table
+    return LabelledCells(table, to_label_cells(y, table.num_rows))
