@@ -39,7 +39,7 @@ BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
 EXPERIMENT = --jobs $(WORKERS) $(if $(DATA),--data "$(DATA)")
 TABLES = $(if $(DATA),CAVITY_DATA="$(DATA)") $(PY) -m experiments
 
-.PHONY: help demo quick test test-all test-browser test-cluster run-test-cluster coverage fuzz chaos audit lock check lint format docs wheel test-wheel bench reproduce compare clean distclean
+.PHONY: help demo notebooks quick test test-all test-browser test-cluster run-test-cluster coverage fuzz chaos audit lock check lint format docs wheel test-wheel bench bench-quick reproduce compare clean distclean
 .DEFAULT_GOAL := help
 
 help:                   ## list the targets
@@ -53,6 +53,10 @@ help:                   ## list the targets
 demo: $(VENV)/.demo     ## train three classifiers on digits, print a table, draw a figure
 	@echo "==> Running the demo"
 	@$(PY) examples/demo.py
+
+notebooks: $(VENV)/.demo ## execute the scripts of examples/notebooks, write them as notebooks
+	@echo "==> Executing notebooks"
+	@OMP_NUM_THREADS=1 $(PY) tools/notebooks.py
 
 quick: $(VENV)/.test    ## know that it works: contracts, reference laws, quadrature, golden values (1 minute on two cores)
 	@echo "==> Quick tests ($(WORKERS) processes)"
@@ -148,6 +152,10 @@ bench: $(VENV)/.bench   ## time predictions, steps and the command line on the C
 	@echo "==> Time of one step, next to GPyTorch"
 	@$(PY) benchmarks/step_time.py --csv benchmarks/results/step_time.csv
 	@$(PY) -m experiments page
+
+bench-quick: $(VENV)/.test ## compare fits with boosting on five small tables; fail if a ratio has grown by 1.3
+	@echo "==> Seconds and log loss, next to histogram gradient boosting"
+	@$(PY) benchmarks/quick.py
 
 reproduce: $(VENV)/.bench ## reproduce a table or figure of the papers, update docs/ (TARGET=table2 WORKERS=2 DATA=folder)
 	@$(PY) -m experiments $(TARGET) $(EXPERIMENT) $(ARGS)

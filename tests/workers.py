@@ -9,7 +9,16 @@ from sklearn.base import clone
 
 from cavity import GPClassifier
 from cavity.fitting.options import nest
+from cavity.kernels import Stationary
 from support import toy
+
+
+class Cauchy(Stationary):
+    """A kernel that the library does not have."""
+
+    @staticmethod
+    def shape(xp, d2):
+        return -xp.log1p(d2)
 
 
 def write_rows(folder):
@@ -87,5 +96,6 @@ def check_page(names, predictions, rows):
     )
     expected = alone.predict_proba(given[["a", "b"]])
     np.testing.assert_allclose(
-        found[["x", "y", "z"]].to_numpy(dtype=float), expected, atol=1e-8
+        found[["p_x", "p_y", "p_z"]].to_numpy(dtype=float), expected, atol=1e-8
     )
+    assert list(found["label"]) == list(alone.classes_[expected.argmax(1)])

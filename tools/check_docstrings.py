@@ -43,6 +43,7 @@ MODULES = (
     "cavity.report.plots",
     "cavity.explain.samples",
     "cavity.distributed",
+    "cavity.cluster",
 )
 HOOKS = (
     "KernelLike",

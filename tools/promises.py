@@ -3,7 +3,8 @@ counts of the last `make chaos`.
 
     python tools/promises.py [--check]
 
-The counts come from benchmarks/results/chaos.csv. With --check, nothing is written; the
+The counts come from benchmarks/results/chaos.csv, the tests of each part of a page from
+tools/promises.toml. With --check, nothing is written; the
 exit code is 1 if the page is out of date or a test does not exist.
 """
 
@@ -12,11 +13,13 @@ from __future__ import annotations
 import csv
 import re
 import sys
-from itertools import chain
+import tomllib
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results" / "promises.md"
+PARTS = tomllib.loads((ROOT / "tools" / "promises.toml").read_text(encoding="utf-8"))
 COUNTS = ROOT / "benchmarks" / "results" / "chaos.csv"
 
 HEAD = """# What is promised and how it is tested
@@ -163,13 +166,37 @@ def make_page(counts: dict[str, dict[str, str]]) -> str:
             path, name = test.split("::")
             parts.append(f"- `{path}`: `{name}`\n")
         parts.append("\n")
+    parts.extend(make_table(page, rows) for page, rows in PARTS.items())
     return "".join(parts).rstrip() + "\n"
+
+
+def make_table(page: str, rows: list[dict[str, Any]]) -> str:
+    """Return the section of a page: each part with its tests and measured figures."""
+    link = f"[{page}](../../{page})"
+    if page.startswith("docs/"):
+        link = f"[{page}](../{page.removeprefix('docs/')})"
+    lines = [f"## What {page} promises", "", f"Parts of {link}:", ""]
+    lines += ["| part | tests and measured figures |", "|---|---|"]
+    for row in rows:
+        cells = [f"`{test}`" for test in row["tests"]]
+        if "figure" in row:
+            cells.append(row["figure"])
+        lines.append(f"| {row['part']} | {'<br>'.join(cells)} |")
+    return "\n".join(lines) + "\n\n"
+
+
+def list_tests() -> list[str]:
+    """Return every test that the page names."""
+    of_parts = [
+        test for rows in PARTS.values() for row in rows for test in row["tests"]
+    ]
+    return [test for _, _, tests in PROMISES for test in tests] + of_parts
 
 
 def find_missing_tests() -> list[str]:
     """Return the tests that do not exist."""
     missing = []
-    for test in chain.from_iterable(tests for _, _, tests in PROMISES):
+    for test in list_tests():
         path, name = test.split("::")
         file = ROOT / path
         if not file.exists() or not re.search(

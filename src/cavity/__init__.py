@@ -15,6 +15,7 @@ from cavity.errors import BadFile, BadInput, BadOption, CavityError, NotPositive
 if TYPE_CHECKING:
     from cavity import (
         callbacks,
+        cluster,
         distributed,
         export,
         kernels,
@@ -42,6 +43,7 @@ __all__ = [
     "Training",
     "__version__",
     "callbacks",
+    "cluster",
     "distributed",
     "export",
     "kernels",
@@ -57,6 +59,7 @@ __all__ = [
 # modules that are attributes of `cavity`
 _MODULES = {
     "callbacks": "cavity.callbacks",
+    "cluster": "cavity.cluster",
     "distributed": "cavity.distributed",
     "export": "cavity.export",
     "kernels": "cavity.kernels",

@@ -56,6 +56,15 @@ def post(port, body):
     return found
 
 
+def check_that_an_idle_connection_is_closed(port):
+    """After five seconds."""
+    idle = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    idle.request("GET", "/health")
+    idle.getresponse().read()
+    begun = time.monotonic()
+    assert idle.sock.recv(1) == b"" and 3 < time.monotonic() - begun < 20
+
+
 def start_request(port, body, promised):
     """A connection on which part of a request is sent."""
     line = socket.create_connection(("127.0.0.1", port), 60)
@@ -132,6 +141,7 @@ def test_several_workers_serve_one_model(toy_model):
         answer = connection.getresponse()
         answers.add((answer.status, answer.read()))
         assert len(answers) == 1 and next(iter(answers))[0] == 200
+        check_that_an_idle_connection_is_closed(port)
         lines = [start_request(port, b"{", 100) for _ in range(4)]
         process.send_signal(signal.SIGTERM)
         process.wait(20)

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import workers
-from cavity import callbacks, load
+from cavity import callbacks, cluster
 from pages import run_section
 from workers import (
     assert_equal,
@@ -26,11 +26,10 @@ pytest.importorskip(
     "ray.train.torch",
     reason="ray[train] is not installed: make test-cluster runs these tests",
 )
-from ray.train.torch import TorchTrainer  # noqa: E402
 
 
 @pytest.fixture(scope="module", autouse=True)
-def cluster():
+def session():
     """Ray on this machine, with room for two workers and the controller."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
@@ -57,22 +56,8 @@ def run(tmp_path):
     return ray.train.RunConfig(storage_path=str(tmp_path), name="run")
 
 
-def fit_on_ray(estimator, rows, run, target="kind", **columns):
-    """Fit as docs/clusters.md does."""
-    path = f"{run.storage_path}/clf.cavity"
-
-    def fit_rank(_):
-        fitted = estimator.fit(str(rows), target=target, **columns)
-        if ray.train.get_context().get_world_rank() == 0:
-            fitted.save(path)
-
-    TorchTrainer(
-        fit_rank,
-        train_loop_config={},
-        scaling_config=ray.train.ScalingConfig(num_workers=2),
-        run_config=run,
-    ).fit()
-    return load(path)
+def fit(estimator, rows, run, **columns):
+    return cluster.fit_on_ray(estimator, str(rows), run=run, target="kind", **columns)
 
 
 class Die(callbacks.Callback):
@@ -97,30 +82,29 @@ def test_two_workers_give_the_model_of_one_process_also_if_one_is_lost(rows, tmp
         "resume": True,
         "checkpoint_every": 1e-3,
     }
-    found = fit_on_ray(make(callbacks=[Die(tmp_path / "died")], **keep), rows, run)
+    estimator = make(callbacks=[Die(tmp_path / "died")], **keep)
+    found = cluster.fit_on_ray(estimator, str(rows), run=run, target="kind")
     assert (tmp_path / "died").exists() and (tmp_path / "run.ckpt.1-of-2").exists()
     assert_equal(found, make().fit(rows, target="kind"), rows)
 
 
 def test_the_default_classifier_is_that_of_one_process(rows, run):
-    check_default(lambda estimator: fit_on_ray(estimator, rows, run), rows)
+    check_default(lambda clf: fit(clf, rows, run), rows)
 
 
 def test_groups_stay_together(tmp_path, run):
     check_groups(
-        lambda clf, rows: fit_on_ray(clf, rows, run, groups="patient"),
+        lambda clf, rows: fit(clf, rows, run, groups="patient"),
         tmp_path,
     )
 
 
 def test_an_error_says_what_the_library_says(rows, run):
     with pytest.raises(ray.train.TrainingFailedError, match="'species'"):
-        fit_on_ray(make(), rows, run, "species")
+        cluster.fit_on_ray(make(), str(rows), run=run, target="species")
 
 
 def test_the_page_gives_the_model_of_one_process(rows, tmp_path, monkeypatch):
     monkeypatch.setattr("ray.train.constants.DEFAULT_STORAGE_PATH", str(tmp_path))
-    names = run_section(
-        "clusters.md", "Ray", path=str(rows), model=str(tmp_path / "clf.cavity")
-    )
+    names = run_section("clusters.md", "Ray", path=str(rows))
     check_page(names, names["predictions"].to_pandas(), rows)

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import workers
-from cavity import distributed
+from cavity import cluster
 from pages import run_section
 from workers import (
     assert_equal,
@@ -26,7 +26,6 @@ if shutil.which("java") is None:
         "Spark needs Java: install a runtime, such as Debian's openjdk-17-jre-headless",
         allow_module_level=True,
     )
-from pyspark.ml.torch.distributor import TorchDistributor  # noqa: E402
 from pyspark.sql import SparkSession  # noqa: E402
 
 
@@ -56,33 +55,24 @@ def rows(tmp_path_factory):
     return write_rows(tmp_path_factory.mktemp("rows"))
 
 
-def fit_on_spark(estimator, rows, local_mode=False, **columns):
-    """Fit as docs/clusters.md does."""
-
-    def fit_rank():
-        distributed.join("gloo")
-        fitted = estimator.fit(str(rows), target="kind", **columns)
-        distributed.leave()
-        return fitted
-
-    return TorchDistributor(2, local_mode, False).run(fit_rank)
+def fit(estimator, rows, **columns):
+    return cluster.fit_on_spark(estimator, str(rows), target="kind", **columns)
 
 
-@pytest.mark.parametrize("local_mode", [False, True])
-def test_two_ranks_give_the_model_of_one_process(rows, local_mode):
+def test_two_ranks_give_the_model_of_one_process(rows):
     estimator = make()
-    found = fit_on_spark(estimator, rows, local_mode)
+    found = fit(estimator, rows)
     assert not hasattr(estimator, "classes_")
     assert_equal(found, make().fit(rows, target="kind"), rows)
 
 
 def test_the_default_classifier_is_that_of_one_process(rows):
-    check_default(lambda estimator: fit_on_spark(estimator, rows), rows)
+    check_default(lambda estimator: fit(estimator, rows), rows)
 
 
 def test_groups_stay_together(tmp_path):
     check_groups(
-        lambda clf, rows: fit_on_spark(clf, rows, True, groups="patient"),
+        lambda clf, rows: fit(clf, rows, groups="patient"),
         tmp_path,
     )
 

@@ -2,6 +2,7 @@
 none silent or broken.
 """
 
+import re
 from itertools import chain
 from pathlib import Path
 
@@ -20,6 +21,24 @@ def promises():
 
 def test_every_test_of_the_page_exists(promises):
     assert promises.find_missing_tests() == []
+
+
+@pytest.mark.parametrize("page", ["SECURITY.md", "docs/deploy.md", "docs/api.md"])
+def test_every_part_of_a_page_that_promises_has_tests(promises, page):
+    """Parts are its headings; under "What we promise" they are the bold words."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    parts = set(
+        re.findall(
+            r"^##+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.S | re.M), re.M
+        )
+    )
+    if page == "docs/api.md":
+        parts = {part for part in parts if part.startswith("Parameters")}
+    if page == "SECURITY.md":
+        promised = text.split("## What we promise")[1].split("\n## ")[0]
+        parts = {"Dependencies", *re.findall(r"^- \*\*(.*?)\*\*", promised, re.M)}
+    assert sorted(row["part"] for row in promises.PARTS[page]) == sorted(parts)
+    assert all(row["tests"] for row in promises.PARTS[page])
 
 
 def test_the_page_has_the_last_counts(promises):

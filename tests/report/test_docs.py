@@ -2,6 +2,7 @@
 PyPI.
 """
 
+import ast
 import inspect
 import re
 import tomllib
@@ -265,3 +266,25 @@ def test_the_page_of_parameters_names_each_of_them() -> None:
     assert {name: sorted(of) for name, of in told.items()} == {
         name: sorted(of) for name, of in named.items()
     }
+
+
+LITERAL = re.compile(r"^\| `(\w+)` \| (?:`([^`]+)`|(\d[\d.e-]*)(?![\w%])|(none))", re.M)
+
+
+def test_the_page_of_parameters_has_their_defaults() -> None:
+    """A default that the page states as a value is that of the signature."""
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    known = GPClassifier().get_params(deep=False) | Training().get_params()
+    said = {}
+    for name, literal, number, _ in LITERAL.findall(text):
+        value = literal or number or "None"
+        said[name] = Training() if value == "Training()" else ast.literal_eval(value)
+    decided_by_the_plan = {"jitter"}
+    assert len(said) > 12
+    for name, value in said.items():
+        if name == "training":
+            assert known[name] is None and not value.changed()
+        elif name not in decided_by_the_plan:
+            assert known[name] == value or (name == "callbacks" and not known[name]), (
+                name
+            )

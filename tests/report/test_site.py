@@ -41,6 +41,16 @@ def test_every_page_of_the_navigation_is_staged(site) -> None:
     ] == []
 
 
+def test_a_notebook_becomes_a_page_with_its_outputs(site) -> None:
+    page = (site.STAGE / "examples/notebooks/digits.md").read_text(encoding="utf-8")
+    assert page.startswith("# ") and "```text\naccuracy" in page
+    pictures = re.findall(r"!\[figure\]\((\S+)\)", page)
+    assert len(pictures) == 2
+    for name in pictures:
+        png = (site.STAGE / "examples/notebooks" / name).read_bytes()
+        assert png.startswith(b"\x89PNG")
+
+
 def test_links_are_turned_and_links_to_folders_become_text(site) -> None:
     linked: set[str] = set()
     text = "[a](../../README.md#how-it-works) [b](../../benchmarks/results) [c](../method.md) [d](nowhere.md)"
