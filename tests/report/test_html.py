@@ -18,7 +18,16 @@ import pytest
 from markupsafe import escape
 from sklearn.datasets import load_iris
 
-from cavity import BadInput, GPClassifier, GPRegressor, export, load, methods, report
+from cavity import (
+    BadInput,
+    BadOption,
+    GPClassifier,
+    GPRegressor,
+    export,
+    load,
+    methods,
+    report,
+)
 from cavity.report.sections import describe_model
 from cavity.report.svg import LETTER, WIDTH, Plot
 from cavity.report.templates import format_number
@@ -305,6 +314,31 @@ def test_without_labels_there_are_rows_but_no_scores(whole) -> None:
     )
 
 
+def test_curves_show_the_class_that_is_asked_for(whole) -> None:
+    clf, text = whole
+    X, y = table()
+    names = {f["id"] for f in Page(text).all("figure")}
+    assert "figure-reliability" in names and "figure-gain" not in names
+    shown = render_page(clf, X, y, positive="third")
+    names = {f["id"] for f in Page(shown).all("figure")}
+    assert {"figure-gain", "figure-precision"} <= names
+    found = report.detection(clf.predict_proba(X), y, "third", clf.classes_)
+    assert f"Average precision {found.average_precision:.2f}" in shown
+    with pytest.raises(BadOption, match="'fourth'"):
+        render_page(clf, X, y, positive="fourth")
+
+
+def test_of_two_classes_the_rarer_one_is_drawn_unless_asked_for() -> None:
+    X, y = table()
+    rare = np.where(y == "third", "a rare one", "b")
+    clf = trained(X, rare)
+    for positive in (None, "b"):
+        text = render_page(clf, X, rare, positive=positive)
+        name = positive or "a rare one"
+        assert f"probability of {name}" in Page(text).text("text")
+        assert set(re.findall(r"</span>([^<]*)</li>", text)) == {name}
+
+
 def test_a_raw_table_of_any_script_is_shown_as_it_is() -> None:
     """Original values, units and names; categories, dates and missing cells; columns
     that are set aside.
@@ -342,7 +376,7 @@ def test_a_raw_table_of_any_script_is_shown_as_it_is() -> None:
     ) and "identifiers" in found.text("td")
     assert (
         "2021-04-" in found.text("td")
-        and "はい" in found.text("li")
+        and min("はい", "いいえ", key=list(y).count) in found.text("li")  # the rarer
         and "東京" in found.text("text")
     )
 
