@@ -177,6 +177,29 @@ def test_the_headline_says_how_well_against_what_and_where_it_fails(whole) -> No
     )
 
 
+def test_nine_classes_have_all_columns_and_upright_names() -> None:
+    """The browser's test measures that nothing needs to be scrolled sideways."""
+    X, y = table()
+    names = np.array([f"a class with a long name {k}" for k in range(9)])
+    found = Page(
+        render_page(trained(X, names[np.arange(80) % 9]), X, names[np.arange(80) % 9])
+    )
+    tables = found.all("table")
+    assert any(attrs.get("id") == "class-scores" for attrs in tables)
+    assert any(attrs["class"] == "confusion numbers many" for attrs in tables)
+    heads = [attrs.get("data-head") for attrs in found.all("td")]
+    for head in ("Rows", "Predicted", "Precision", "Recall", "F1", "AUC"):
+        assert heads.count(head) >= 9
+    few = Page(render_page(trained(X, y), X, y))
+    assert not any("many" in attrs["class"] for attrs in few.all("table"))
+
+
+def test_warnings_of_the_fit_come_after_what_they_are_about(whole) -> None:
+    _, text = whole
+    order = re.findall(r'<section id="(\w+)"', text)
+    assert order.index("data") < order.index("warnings") < order.index("model")
+
+
 def test_numbers_of_one_page_agree(whole) -> None:
     clf, text = whole
     X, y = table()
