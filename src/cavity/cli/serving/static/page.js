@@ -166,14 +166,14 @@ function showClasses(one) {
   $("bars").replaceChildren(...order.map((k) =>
     bar(model.classes[k], percent(P[k]), make("span", { class: "fill", style: { ...width(P[k]), background: colour(k) } }))));
   showDecision(one);
-  const tell = (share, part, kind) => make("span", {}, make("i", { class: `key ${kind}` }), `${percent(share)} ${part}. ${model.terms[part]}`);
+  const tell = (share, what, part, kind) => make("span", { title: model.terms[part] }, make("i", { class: `key ${kind}` }), `${percent(share)} ${what} (${part})`);
   const most = Math.log(C), [noise, lack] = [one.aleatoric[0] / most, one.epistemic[0] / most];
   $("split").replaceChildren(
     bar("total", percent(one.total[0] / most), make("span", { class: "fill noise", style: width(noise) }),
       make("span", { class: "fill lack", style: width(lack) })),
     make("div", { class: "legend" }, "100%: all classes are equally probable.",
-      tell(noise, "aleatoric", "noise"),
-      tell(lack, "epistemic", "lack")));
+      tell(noise, "noise in the labels: more rows would not help", "aleatoric", "noise"),
+      tell(lack, "too little data: more rows like this one would help", "epistemic", "lack")));
 }
 
 function showDecision(one) {
@@ -314,12 +314,15 @@ function showMoves(compared, found) {
   $("compared").textContent = (model.classes
     ? `Log-odds of ${model.classes[best]}: +0.69 means twice the odds that a typical value of the column gives, −0.69 half.`
     : "How much this value moves the prediction, compared with other values of the column.") + left;
-  $("moves").replaceChildren(...moves.slice(0, MOST_MOVES).map((moved) => {
+  const draw = (moved) => {
     const half = (50 * Math.abs(moved.move)) / most;
     const box = bar(moved.name, say(moved), make("span", { class: "move", style: { left: `${50 - (moved.move < 0 ? half : 0)}%`, width: `${half}%` } }));
     box.querySelector(".track").classList.add("mid");
     return box;
-  }));
+  };
+  const more = moves.slice(MOST_MOVES).map(draw), open = !!$("moves").querySelector("details")?.open;
+  $("moves").replaceChildren(...moves.slice(0, MOST_MOVES).map(draw));
+  if (more.length) $("moves").append(make("details", { open }, make("summary", {}, `${more.length} more columns`), ...more));
 }
 
 // ------------------------------------------------------------------ files
