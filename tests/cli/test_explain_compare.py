@@ -46,7 +46,7 @@ def test_explain_gives_the_same_numbers_as_json_and_in_python(birds, tmp_path):
     pd.read_csv(birds / "new.csv").head(explaining.BACKGROUND).to_csv(few, index=False)
     files = birds / "birds.cavity", few
     found = json.loads(run("explain", *files, "--row", "2", "--json").stdout)
-    assert found["unit"] == "nats" and found["rows"][0]["row"] == 2
+    assert found["unit"] == "log-odds" and found["rows"][0]["row"] == 2
     moved = found["rows"][0]["contributions"]
     frame = pd.read_csv(few)
     clf = cavity.load(birds / "birds.cavity")

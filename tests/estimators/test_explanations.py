@@ -3,15 +3,16 @@ laws, and references on raw frames.
 """
 
 import pickle
+import time
 
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.special import logsumexp
+from scipy.special import logit, logsumexp
 
 from cavity import BadInput, BadOption, GPClassifier, GPRegressor, load
-from cavity.explain.contributions import compute_importance
-from cavity.explain.raw_rows import choose_rows
+from cavity.explain.contributions import compute_importance, compute_log_odds
+from cavity.explain.raw_rows import choose_rows, count_affordable, find_columns
 from cavity.fitting.options import nest
 from cavity.prediction.draws import draw_log_proba
 from cavity.tables.validation import Features, Prepared
@@ -187,6 +188,36 @@ def test_arrays_have_columns_by_number_and_wrong_calls_say_so(fitted):
         clf.partial_dependence(table, "signal", level=1)
 
 
+def test_all_rows_count_unless_time_is_short(fitted) -> None:
+    clf, table, _ = fitted
+    found = clf.partial_dependence(table, "number", n_values=1)
+    changed = table.assign(number=found.values[0])
+    assert found.rows == found.total == N
+    np.testing.assert_allclose(found.mean[0], clf.predict_proba(changed).mean(0))
+
+
+def test_intervals_from_a_sample_cover_the_mean_over_all_rows(fitted, regressor):
+    for model, table, _ in (fitted, regressor):
+        whole = model.partial_dependence(table, "place").mean
+        inside = []
+        for seed in range(20):
+            found = model.partial_dependence(
+                table, "place", n_rows=20, random_state=seed
+            )
+            inside.append((found.low <= whole) & (whole <= found.high))
+        assert np.mean(inside) > 0.9
+
+
+def test_rows_are_counted_by_their_pace() -> None:
+    def predict(X):
+        time.sleep(2e-5 * len(X))
+
+    X = np.zeros((100_000, 1))
+    assert count_affordable(predict, X, 10, seconds=0.5) in (800, 1600)
+    assert count_affordable(predict, X[:2000], 1, seconds=0.5) == 2000
+    assert count_affordable(predict, X, 10**9, seconds=0.5) == 100
+
+
 # ---------------------------------------------------------------- single rows
 def test_contributions_compare_raw_rows_with_other_cells(fitted, regressor):
     for model, table, _ in (fitted, regressor):
@@ -194,7 +225,7 @@ def test_contributions_compare_raw_rows_with_other_cells(fitted, regressor):
         found = model.explain_rows(rows, background)
         labelled = found.classes is not None
         predict, scale = (
-            (model.predict_proba, np.log)
+            (model.predict_proba, logit)
             if labelled
             else (model.predict, lambda mean: mean)
         )
@@ -212,12 +243,27 @@ def test_contributions_compare_raw_rows_with_other_cells(fitted, regressor):
         ]
 
 
-def test_their_expectation_is_the_importance_of_columns(fitted):
-    clf, _, _ = fitted
+def test_importance_is_the_divergence_from_predictions_with_other_cells(fitted):
+    clf, table, _ = fitted
     X = clf._result.background
-    found = clf.explain_rows(Prepared(X[:100]), Prepared(X[-50:]))
-    expected = (np.exp(found.prediction)[:, None] * found.contributions).sum(2).mean(0)
-    np.testing.assert_allclose(clf.feature_importance_, expected, atol=1e-9)
+    rows, others = X[:100], X[-50:]
+    own = clf.predict_log_proba(Prepared(rows))
+    used = find_columns(clf._features())[1] == list(table).index("signal")
+    changed = np.repeat(rows, len(others), axis=0)
+    changed[:, used] = np.tile(others[:, used], (len(rows), 1))
+    mean = clf.predict_proba(Prepared(changed)).reshape(100, 50, -1).mean(1)
+    expected = (np.exp(own) * (own - np.log(mean))).sum(1).mean()
+    assert clf.feature_importance_[0] == pytest.approx(expected, abs=1e-9)
+
+
+def test_contributions_of_sure_rows_do_not_vanish() -> None:
+    """Log-odds of exp(±x): finite and exact where probabilities round to 0 or 1."""
+    x = np.array([-800.0, -60.0, -0.5, 0.0, 3.0, 60.0])
+    log_p = np.column_stack([-np.logaddexp(0, -x), -np.logaddexp(0, x)])
+    expected = x.clip(-700, 700)
+    np.testing.assert_allclose(compute_log_odds(log_p)[:, 0], expected, atol=1e-12)
+    three = np.log(np.random.default_rng(0).dirichlet(np.ones(3), 50))
+    np.testing.assert_allclose(compute_log_odds(three), logit(np.exp(three)))
 
 
 @pytest.mark.parametrize(

@@ -52,13 +52,13 @@ window.addEventListener("load", function () {
 </script></body>"""
 
 
-def opened(path: Path, profile: Path) -> tuple[str, str]:
+def opened(path: Path, profile: Path, width: int = 400) -> tuple[str, str]:
     """The page's elements after loading, and what the browser wrote about it."""
     options = [
         "--headless",
         "--no-sandbox",
         "--disable-gpu",
-        "--window-size=400,800",
+        f"--window-size={width},800",
         "--enable-logging=stderr",
     ]
     command = [
@@ -90,6 +90,35 @@ def written(tmp_path_factory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("browser")
     path = report.write_report(clf, folder / "report.html", X, y)
     return path, folder / "profile"
+
+
+MEASURE = """<script>
+window.addEventListener("load", function () {
+  var wide = Array.from(document.querySelectorAll(".half .wide")).filter(function (box) { return box.scrollWidth > box.clientWidth + 1; });
+  document.body.setAttribute("data-scrolled", wide.length);
+});
+</script></body>"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_scores_and_confusions_of_nine_classes_need_no_scrolling(
+    width: int, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(180, 2))
+    y = np.array([f"a class with a long name {k}" for k in range(9)])[
+        np.arange(180) % 9
+    ]
+    with without_warnings():
+        clf = GPClassifier(
+            effort="fast", n_inducing=6, max_epochs=4, random_state=0
+        ).fit(X, y)
+    path = report.write_report(clf, tmp_path / "report.html", X, y)
+    text = path.read_text(encoding="utf-8")
+    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
+    path.write_text(text.replace("</body>", MEASURE), encoding="utf-8")
+    dom, _ = opened(path, tmp_path / "profile", width)
+    assert find(dom, "scrolled") == "0"
 
 
 def find(dom: str, name: str) -> str:

@@ -78,7 +78,7 @@ def make_dependence(kind, classes, moving):
     mean[:, moving] += np.arange(3)[:, None] * 0.01
     names = np.array([f"class {c}" for c in range(classes)])
     return PartialDependence(
-        "column", kind, values, mean, mean - 0.01, mean + 0.01, names, 0.95, 30
+        "column", kind, values, mean, mean - 0.01, mean + 0.01, names, 0.95, 30, 30
     )
 
 

@@ -18,7 +18,16 @@ import pytest
 from markupsafe import escape
 from sklearn.datasets import load_iris
 
-from cavity import BadInput, GPClassifier, GPRegressor, export, load, methods, report
+from cavity import (
+    BadInput,
+    BadOption,
+    GPClassifier,
+    GPRegressor,
+    export,
+    load,
+    methods,
+    report,
+)
 from cavity.report.sections import describe_model
 from cavity.report.svg import LETTER, WIDTH, Plot
 from cavity.report.templates import format_number
@@ -169,6 +178,29 @@ def test_the_headline_says_how_well_against_what_and_where_it_fails(whole) -> No
     )
 
 
+def test_nine_classes_have_all_columns_and_upright_names() -> None:
+    """The browser's test measures that nothing needs to be scrolled sideways."""
+    X, y = table()
+    names = np.array([f"a class with a long name {k}" for k in range(9)])
+    found = Page(
+        render_page(trained(X, names[np.arange(80) % 9]), X, names[np.arange(80) % 9])
+    )
+    tables = found.all("table")
+    assert any(attrs.get("id") == "class-scores" for attrs in tables)
+    assert any(attrs["class"] == "confusion numbers many" for attrs in tables)
+    heads = [attrs.get("data-head") for attrs in found.all("td")]
+    for head in ("Rows", "Predicted", "Precision", "Recall", "F1", "AUC"):
+        assert heads.count(head) >= 9
+    few = Page(render_page(trained(X, y), X, y))
+    assert not any("many" in attrs["class"] for attrs in few.all("table"))
+
+
+def test_warnings_of_the_fit_come_after_what_they_are_about(whole) -> None:
+    _, text = whole
+    order = re.findall(r'<section id="(\w+)"', text)
+    assert order.index("data") < order.index("warnings") < order.index("model")
+
+
 def test_numbers_of_one_page_agree(whole) -> None:
     clf, text = whole
     X, y = table()
@@ -306,6 +338,31 @@ def test_without_labels_there_are_rows_but_no_scores(whole) -> None:
     )
 
 
+def test_curves_show_the_class_that_is_asked_for(whole) -> None:
+    clf, text = whole
+    X, y = table()
+    names = {f["id"] for f in Page(text).all("figure")}
+    assert "figure-reliability" in names and "figure-gain" not in names
+    shown = render_page(clf, X, y, positive="third")
+    names = {f["id"] for f in Page(shown).all("figure")}
+    assert {"figure-gain", "figure-precision"} <= names
+    found = report.detection(clf.predict_proba(X), y, "third", clf.classes_)
+    assert f"Average precision {found.average_precision:.2f}" in shown
+    with pytest.raises(BadOption, match="'fourth'"):
+        render_page(clf, X, y, positive="fourth")
+
+
+def test_of_two_classes_the_rarer_one_is_drawn_unless_asked_for() -> None:
+    X, y = table()
+    rare = np.where(y == "third", "a rare one", "b")
+    clf = trained(X, rare)
+    for positive in (None, "b"):
+        text = render_page(clf, X, rare, positive=positive)
+        name = positive or "a rare one"
+        assert f"probability of {name}" in Page(text).text("text")
+        assert set(re.findall(r"</span>([^<]*)</li>", text)) == {name}
+
+
 def test_a_raw_table_of_any_script_is_shown_as_it_is() -> None:
     """Original values, units and names; categories, dates and missing cells; columns
     that are set aside.
@@ -343,7 +400,7 @@ def test_a_raw_table_of_any_script_is_shown_as_it_is() -> None:
     ) and "identifiers" in found.text("td")
     assert (
         "2021-04-" in found.text("td")
-        and "はい" in found.text("li")
+        and min("はい", "いいえ", key=list(y).count) in found.text("li")  # the rarer
         and "東京" in found.text("text")
     )
 

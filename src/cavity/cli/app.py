@@ -394,6 +394,9 @@ def report(
     target: Target = None,
     rows: Annotated[int, _option("Sample at most this many rows.", "N", min=1)] = 2000,
     costs: CostsFile = None,
+    positive: Annotated[
+        Text, _option("Class that curves show (default: the rarer of two).", "LABEL")
+    ] = None,
 ) -> None:
     """Write a self-contained HTML report on MODEL, and on the rows of DATA if given."""
 

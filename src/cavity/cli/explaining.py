@@ -59,8 +59,9 @@ def explain(
     unit = "target"
     said = "units of the target"
     if found.classes is not None:
-        unit = "nats"
-        said = f"nats. {TERMS['contribution'].meaning}"
+        term = TERMS["contribution"]
+        unit = term.unit
+        said = f"{unit}. {term.meaning}"
     for row_found in rows:
         terminal.say(_format_row(row_found))
     terminal.say(f"Contributions are in {said}")

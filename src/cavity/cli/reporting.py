@@ -20,6 +20,7 @@ def report(
     target: Text,
     rows: int,
     costs: Text,
+    positive: Text,
     device: Text,
     terminal: Terminal,
 ) -> None:
@@ -52,7 +53,7 @@ def report(
         if data is not None:
             warnings.simplefilter("ignore")  # reading the rows has reported it
         about = {"row_numbers": found.numbers, "training_rows": seen, "note": note}
-        about["costs"] = given
+        about |= {"costs": given, "positive": positive}
         title = f"Report on {Path(model).name}"
         write_report(opened.classifier, out, found.X, found.y, title=title, **about)
 

@@ -29,16 +29,16 @@ class Mean(NamedTuple):
 
 
 class Reliability(NamedTuple):
-    """Rows binned by the probability of their predicted class.
+    """Rows binned by the probability of their predicted class, or of one class.
 
     Attributes
     ----------
     edges : ndarray of shape (K + 1,)
         Edges of the bins.
     confidence : ndarray of shape (K,)
-        Mean probability of the predicted class; NaN in empty bins.
+        Mean probability; NaN in empty bins.
     accuracy : ndarray of shape (K,)
-        Fraction of correct predictions; NaN in empty bins.
+        Fraction of correct predictions, or of rows of the one class; NaN in empty bins.
     rows : ndarray of shape (K,)
         Number of rows per bin.
     share : ndarray of shape (K,)
@@ -137,19 +137,25 @@ def bin_rows(
     P: Floats, y: Ints, weight: Floats | None = None, bins: int = BINS
 ) -> Reliability:
     """Bin rows by the probability of their predicted class."""
+    return bin_events(P.max(1), P.argmax(1) == y, weight, bins)
+
+
+def bin_events(
+    p: Floats, happened: Flags, weight: Floats | None = None, bins: int = BINS
+) -> Reliability:
+    """Bin events, one per row, by their predicted probability p [n]."""
     if weight is None:
-        weight = np.ones(len(y))
+        weight = np.ones(len(p))
     edges = np.linspace(0, 1, bins + 1)
-    top = P.max(1)
     # bin k is (e_k, e_k+1]
-    place = np.clip(np.searchsorted(edges, top) - 1, 0, bins - 1)
+    place = np.clip(np.searchsorted(edges, p) - 1, 0, bins - 1)
     rows = np.bincount(place, minlength=bins)
     total = np.bincount(place, weight, bins)
     square = np.bincount(place, weight**2, bins)
     share = total / weight.sum()
     with np.errstate(invalid="ignore"):  # empty bins
-        confidence = np.bincount(place, weight * top, bins) / total
-        accuracy = np.bincount(place, weight * (P.argmax(1) == y), bins) / total
+        confidence = np.bincount(place, weight * p, bins) / total
+        accuracy = np.bincount(place, weight * happened, bins) / total
         low, high = find_interval(accuracy, total**2 / square, 1.0)
 
     return Reliability(edges, confidence, accuracy, rows, share, low, high)

@@ -98,9 +98,9 @@ TERMS = {  # by the key of a score in JSON, or by its own name
     ),
     "contribution": Term(
         "contribution",
-        "nats",
-        "Log of the factor by which a cell makes the class more probable than cells "
-        "of other rows do.",
+        "log-odds",
+        "By how much a cell raises the log-odds of the class: +0.69 means twice the "
+        "odds that a typical cell of the column gives.",
     ),
     "novelty": Term(
         "novelty",

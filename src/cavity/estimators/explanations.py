@@ -19,7 +19,12 @@ from cavity.explain.permutation_importance import (
     Losses,
     permutation_importance,
 )
-from cavity.explain.raw_rows import RawRows, choose_rows, read_raw_rows
+from cavity.explain.raw_rows import (
+    RawRows,
+    choose_rows,
+    count_affordable,
+    read_raw_rows,
+)
 from cavity.fitting.options.value_checks import draw_seed, read_level, whole
 from cavity.prediction.result import Result
 from cavity.tables.table import GivenRows
@@ -149,16 +154,16 @@ class Explains:
         column: str | int,
         *,
         n_values: int = 20,
-        n_rows: int = 50,
+        n_rows: int | None = None,
         level: float = 0.95,
         random_state: Seed = 0,
     ) -> PartialDependence:
         """Compute how predictions depend on one column.
 
         For each value, the column is set to it in all rows, and predictions are
-        averaged over the rows. Intervals show how well the model knows this average,
-        not how much rows vary around it. If columns are strongly correlated, some of
-        these rows are unlike any real row.
+        averaged over the rows. Intervals show how well this average over all rows is
+        known, not how much rows vary around it. If columns are strongly correlated,
+        some of these rows are unlike any real row.
 
         Parameters
         ----------
@@ -169,8 +174,10 @@ class Explains:
         n_values : int, default=20
             Maximum number of values: quantiles of numbers and dates, the most frequent
             levels of a category.
-        n_rows : int, default=50
-            Maximum number of rows to average over, a random sample of X.
+        n_rows : int or None, default=None
+            Maximum number of rows to average over, a random sample of X. None averages
+            over all rows, or as many as about ten seconds allow; `rows` of the result
+            is their number.
         level : float, default=0.95
             Probability of the intervals.
         random_state : int, RandomState or None, default=0
@@ -183,11 +190,14 @@ class Explains:
             as a table.
         """
         most_values = whole("n_values", n_values, 1)
-        most_rows = whole("n_rows", n_rows, 1)
         level = read_level(level)
         rows = self._read_raw(X)
         j = rows.find(column)
         seed = draw_seed(random_state)
+        if n_rows is None:
+            most_rows = count_affordable(self._predict_outcome, rows.X, most_values)
+        else:
+            most_rows = whole("n_rows", n_rows, 1)
         return compute_partial_dependence(
             rows,
             j,
@@ -208,10 +218,11 @@ class Explains:
     ) -> contributions.Contributions:
         """Compute what each column contributes to the predictions of single rows.
 
-        The contribution of a column to class c is log p(c | x) minus the log of the
-        mean of p(c | x') over background rows, where x' is the row x with the
-        background row's cell in that column. For a regressor it is the predicted mean
-        at x minus the mean prediction over x'.
+        The contribution of a column to class c is the log-odds of p(c | x) minus the
+        log-odds of the mean of p(c | x') over background rows, where x' is the row x
+        with the background row's cell in that column: +0.69 means twice the odds that a
+        typical cell gives. For a regressor it is the predicted mean at x minus the mean
+        prediction over x'.
 
         Parameters
         ----------

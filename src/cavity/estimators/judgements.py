@@ -12,7 +12,8 @@ from cavity.common.types import Floats
 from cavity.estimators.argument_types import TableLike
 from cavity.estimators.held_out import JudgedByRows
 from cavity.estimators.latent import LatentFunctions
-from cavity.explain.partial_dependence import Average
+from cavity.explain.contributions import compute_log_odds
+from cavity.explain.partial_dependence import Average, Averages, thin
 from cavity.explain.permutation_importance import Losses
 from cavity.fitting.options.value_checks import whole
 from cavity.prediction import uncertainty
@@ -24,6 +25,7 @@ if TYPE_CHECKING:  # they load torch
     from cavity.tables.table import GivenRows
 
 N_DRAWS = 50  # draws of the latent functions for intervals of partial dependence
+MOST_DRAWN = 50  # rows of a joint draw
 
 
 class Origin(JudgedByRows, LatentFunctions):
@@ -88,18 +90,26 @@ class Origin(JudgedByRows, LatentFunctions):
         return self.predict_log_proba(Prepared(X))
 
     def _compare(self, own: Floats, others: Floats) -> Floats:
-        return np.asarray(own - NUMPY.logsumexp(others, 1) + np.log(others.shape[1]))
+        return compute_log_odds(own) - compute_log_odds(_average_log(others))
 
     def _information(self, own: Floats, others: Floats) -> Floats:
-        return np.asarray((np.exp(own) * self._compare(own, others)).sum(1))
+        return np.asarray((np.exp(own) * (own - _average_log(others))).sum(1))
 
     def _average(self, seed: int) -> Average:
-        def average(groups: list[Floats]) -> tuple[Floats, Floats]:
+        def average(groups: list[Floats]) -> Averages:
             from cavity.prediction.draws import draw_log_proba
 
-            mean = [self.predict_proba(Prepared(rows)).mean(0) for rows in groups]
-            draws = draw_log_proba(self._fitted, groups, N_DRAWS, seed)
+            P = [self.predict_proba(Prepared(rows)) for rows in groups]
+            mean = np.array([p.mean(0) for p in P])
+            between = np.array([p.std(0) for p in P])
+            fewer = [thin(rows, MOST_DRAWN) for rows in groups]
+            draws = draw_log_proba(self._fitted, fewer, N_DRAWS, seed)
             spread = [np.exp(log_p).mean(1).std(0, ddof=1) for log_p in draws]
-            return np.array(mean), np.array(spread)
+            return Averages(mean, np.array(spread), between)
 
         return average
+
+
+def _average_log(log_p: Floats) -> Floats:
+    """Return the log of the mean probabilities over the rows b of [n B C]."""
+    return np.asarray(NUMPY.logsumexp(log_p, 1) - np.log(log_p.shape[1]))

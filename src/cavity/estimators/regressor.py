@@ -17,7 +17,7 @@ from cavity.estimators import argument_types as types
 from cavity.estimators.argument_types import Column, Device, Seed, TableLike
 from cavity.estimators.latent import LatentFunction
 from cavity.estimators.sklearn_base import RegressorMixin
-from cavity.explain.partial_dependence import Average
+from cavity.explain.partial_dependence import Average, Averages, thin
 from cavity.explain.permutation_importance import Losses
 from cavity.fitting.options.training import Training
 from cavity.fitting.options.value_checks import read_level, whole
@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # they load torch
 Yes: TypeAlias = Literal[True]
 No: TypeAlias = Literal[False]
 Moments: TypeAlias = tuple[Floats, Floats]
+MOST_JOINT = 300  # rows of a joint posterior
 
 
 @model_file.register
@@ -434,13 +435,16 @@ class GPRegressor(RegressorMixin, LatentFunction):
         return 0.5 * np.asarray(ratio - 1 - np.log(ratio) + shift)
 
     def _average(self, seed: int) -> Average:
-        def average(groups: list[Floats]) -> tuple[Floats, Floats]:
-            found = [
-                self.predict(Prepared(rows), return_cov=True, noise=False)
-                for rows in groups
-            ]
-            mean = np.array([m.mean() for m, _ in found])
-            var = np.array([cov.mean() for _, cov in found])
-            return mean, np.sqrt(np.maximum(var, 0.0))
+        def average(groups: list[Floats]) -> Averages:
+            means = [self.predict(Prepared(rows)) for rows in groups]
+            mean = np.array([m.mean() for m in means])
+            between = np.array([m.std() for m in means])
+            var = np.array([find_variance(rows) for rows in groups])
+            return Averages(mean, np.sqrt(np.maximum(var, 0.0)), between)
+
+        def find_variance(rows: Floats) -> float:
+            fewer = Prepared(thin(rows, MOST_JOINT))
+            _, cov = self.predict(fewer, return_cov=True, noise=False)
+            return float(cov.mean())
 
         return average

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.column_statistics import distinct_rows
+from cavity.common.namespaces import NUMPY
 from cavity.common.tabular import Tabular
 from cavity.common.types import Flags, Floats, Ints
 from cavity.explain.partial_dependence import format_value
@@ -28,6 +29,8 @@ MOST_PREDICTED = 40_000
 FEW = 30
 # columns of a wide table whose importance is computed
 MOST_TRIED = 1000
+LOG_ODDS = "+0.69: twice the odds that a typical cell gives"
+MOST_ODDS = 700.0  # largest log-odds; they stay finite if a probability is 0 or 1
 SHOWN_ROWS = 3
 SHOWN_COLUMNS = 6
 
@@ -38,11 +41,13 @@ class Contributions(Tabular):
 
     For a classifier, the contribution of column j to class c is
 
-        log p(c | x) − log mean_b p(c | x with the cell of row b in column j)
+        logit p(c | x) − logit mean_b p(c | x with the cell of row b in column j)
 
-    over background rows b, in nats. Its exponential is the factor by which the row's
-    own cell makes the class more probable than a cell of a random row. For a regressor,
-    the contribution is the predicted mean minus the mean over b, in units of y.
+    over background rows b, with logit p = log p − log(1 − p). So +0.69 means that the
+    row's own cell gives the class twice the odds that a typical cell gives. Unlike
+    differences of probabilities, log-odds do not vanish where the model is sure. For a
+    regressor, the contribution is the predicted mean minus the mean over b, in units
+    of y.
 
     A column contributes 0 if the model ignores it, or if it is the same in all rows.
     Contributions do not add up to the prediction, because columns interact.
@@ -74,7 +79,7 @@ class Contributions(Tabular):
         Returns
         -------
         ndarray of shape (n_samples, n_features_in_)
-            Contributions, in nats or in units of y.
+            Contributions, in log-odds or in units of y.
         """
         if self.classes is None:
             return self.contributions
@@ -117,7 +122,7 @@ class Contributions(Tabular):
         return f"{self.classes[best]} ({np.exp(self.prediction[i, best]):.3f})"
 
     def _heading(self) -> str:
-        what = "predicted class, in nats"
+        what = f"predicted class, in log-odds ({LOG_ODDS})"
         if self.classes is None:
             what = "mean, in units of y"
         heading = f"largest contributions to the {what}"
@@ -125,6 +130,20 @@ class Contributions(Tabular):
         if more > 0:
             heading += f" ({more} more rows)"
         return heading
+
+
+def compute_log_odds(log_p: Floats) -> Floats:
+    """Return log p_c − log Σ_{k≠c} p_k of log-probabilities [n C].
+
+    The sum over the other classes is not 1 − p_c where p_c is near 1, so nothing
+    cancels.
+    """
+    best = log_p.argmax(1)[:, None]
+    rest = log_p.copy()
+    np.put_along_axis(rest, best, -np.inf, axis=1)
+    others = np.log1p(-np.exp(np.minimum(rest, 0.0)))
+    np.put_along_axis(others, best, NUMPY.logsumexp(rest, 1)[:, None], axis=1)
+    return np.asarray((log_p - others).clip(-MOST_ODDS, MOST_ODDS))
 
 
 def replace_cells(

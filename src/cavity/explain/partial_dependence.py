@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,17 @@ from cavity.common.types import Floats, Ints
 from cavity.explain.raw_rows import RawRows
 
 LEAST = 1e-12  # smallest probability, and smallest standard deviation of one
-# groups of rows → means and standard deviations
-Average = Callable[[list[Floats]], tuple[Floats, Floats]]
+
+
+class Averages(NamedTuple):
+    """Mean predictions of groups of rows."""
+
+    mean: Floats  # [K C], or [K]
+    spread: Floats  # standard deviation of the mean, given the rows
+    between: Floats  # standard deviation of predictions between rows
+
+
+Average = Callable[[list[Floats]], Averages]  # groups of rows → averages
 KINDS: dict[str, Any] = {
     "number": np.float64,
     "category": object,
@@ -42,7 +51,8 @@ class PartialDependence(Tabular):
         Mean class probabilities over rows. For a regressor mean predictions, of shape
         (K,).
     low : ndarray of the same shape
-        Lower ends of posterior intervals of `mean`, with hyper-parameters fixed.
+        Lower ends of intervals of the mean over all rows: its posterior with
+        hyper-parameters fixed and, if `rows` is a sample, its sampling error.
     high : ndarray of the same shape
         Upper ends.
     classes : ndarray of shape (n_classes,) or None
@@ -51,6 +61,8 @@ class PartialDependence(Tabular):
         Probability of the intervals.
     rows : int
         Number of rows in each mean.
+    total : int
+        Number of rows that they were drawn from.
     """
 
     name: str
@@ -62,6 +74,7 @@ class PartialDependence(Tabular):
     classes: NDArray[Any] | None
     level: float
     rows: int
+    total: int
 
     def _columns(self) -> dict[str, Any]:
         columns: dict[str, Any] = {}
@@ -95,7 +108,15 @@ class PartialDependence(Tabular):
         return shown
 
     def _heading(self) -> str:
-        return f"mean prediction over {self.rows} rows, with {self.level:.0%} intervals"
+        over = describe_sample(self.rows, self.total)
+        return f"mean prediction over {over}, with {self.level:.0%} intervals"
+
+
+def describe_sample(rows: int, total: int) -> str:
+    if rows == total:
+        return f"{rows:,} rows"
+
+    return f"{rows:,} of {total:,} rows"
 
 
 def format_value(value: Any) -> str:
@@ -153,6 +174,18 @@ def _quantiles(known: NDArray[Any], most: int) -> list[Any]:
     return np.unique(np.sort(known)[places]).tolist()
 
 
+def thin(rows: Floats, most: int) -> Floats:
+    """Return at most `most` rows, at equal distances.
+
+    The posterior of a mean is that of a mean over some of its rows, nearly: rows share
+    the latent functions. A joint posterior of all of them would take n² numbers.
+    """
+    if len(rows) <= most:
+        return rows
+
+    return rows[np.linspace(0, len(rows) - 1, most).astype(int)]
+
+
 def compute_partial_dependence(
     rows: RawRows,
     j: int,
@@ -165,13 +198,18 @@ def compute_partial_dependence(
 ) -> PartialDependence:
     """Average predictions of the chosen rows with column j set to each value.
 
-    The values come from all rows.
+    The values come from all N rows. The mean over n chosen rows is off from the mean
+    over all of them by a sampling error of variance (1 − n/N) s²/n, with s² the variance
+    of predictions between rows.
     """
     values = choose_values(rows, j, n_values)
     sample = rows.X[chosen]
-    mean, spread = average(
+    mean, posterior, between = average(
         [rows.replace(j, block, sample) for block in rows.encode(j, values)]
     )
+    n = len(chosen)
+    left_out = 1 - n / len(rows.X)
+    spread = np.sqrt(posterior**2 + left_out * between**2 / n)
     is_normal = classes is None
     low = _find_quantile(mean, spread, 0.5 - 0.5 * level, is_normal)
     high = _find_quantile(mean, spread, 0.5 + 0.5 * level, is_normal)
@@ -184,7 +222,8 @@ def compute_partial_dependence(
         high=np.maximum(high, mean),
         classes=classes,
         level=level,
-        rows=len(chosen),
+        rows=n,
+        total=len(rows.X),
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +21,9 @@ from cavity.tables.columns.encoder import suggest_column
 from cavity.tables.columns.feature_groups import group_features
 from cavity.tables.columns.text_kind import Text
 from cavity.tables.validation import Features, Prepared, check_rows
+
+SECONDS = 10.0  # for an explanation that may use a sample of the rows
+PROBED = 100  # rows whose predictions are timed; fewer are never drawn
 
 
 class RawRows(NamedTuple):
@@ -135,6 +140,33 @@ def read_raw_rows(X: Any, features: Features, model: FittedModel) -> RawRows:
     known = {column.name: column for column in prepare.columns_}
     columns = tuple(known.get(name) for name in names)
     return RawRows(rows, names, owner, columns, to_chunk(X, list(names)).table)
+
+
+def count_affordable(
+    predict: Callable[[Floats], Any], X: Floats, times: int, seconds: float = SECONDS
+) -> int:
+    """Return how many rows of X can be predicted so many times in these seconds.
+
+    All, or PROBED · 2^k: the number rarely changes between runs. Two predictions tell
+    the speed, after a first one that loads what is needed.
+    """
+    if len(X) <= PROBED:
+        return len(X)
+
+    n = PROBED
+    predict(X[:n])
+    began = perf_counter()
+    predict(X[:n])
+    pace = (perf_counter() - began) / n
+    n = min(len(X), max(n, int(0.02 * seconds / pace)))
+    began = perf_counter()
+    predict(X[:n])
+    pace = (perf_counter() - began) / n
+    room = seconds / (pace * times)
+    if room >= len(X):
+        return len(X)
+
+    return min(len(X), PROBED * 2 ** max(0, int(np.log2(room / PROBED))))
 
 
 def choose_rows(n: int, most: int, seed: int) -> Ints:

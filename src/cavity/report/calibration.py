@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.common.scoring import BINS, Reliability, bin_rows
+from cavity.common.scoring import BINS, Reliability, bin_events, bin_rows
+from cavity.common.text_tables import list_names
 from cavity.common.types import Floats, Ints
 from cavity.errors import BadInput, BadOption
 from cavity.tables.arrow_tables import to_host
@@ -16,7 +17,9 @@ MOST_BINS = 100_000
 SLACK = 1e-6  # tolerance for rounding errors in probabilities
 
 
-def reliability(P: Any, y: Any, bins: int = BINS, labels: Any = None) -> Reliability:
+def reliability(
+    P: Any, y: Any, bins: int = BINS, labels: Any = None, *, positive: Any = None
+) -> Reliability:
     """Compute how often predictions are correct, as a function of their probability.
 
     Parameters
@@ -30,6 +33,9 @@ def reliability(P: Any, y: Any, bins: int = BINS, labels: Any = None) -> Reliabi
     labels : array-like of shape (C,), optional
         Labels of the columns of P, such as `clf.classes_`; by default the names of its
         columns, if P is a frame.
+    positive : label, optional
+        Bin all rows by the probability of this class, from 0 to 1, instead of by the
+        probability of their predicted class.
 
     Returns
     -------
@@ -50,7 +56,29 @@ def reliability(P: Any, y: Any, bins: int = BINS, labels: Any = None) -> Reliabi
             f"bins={bins!r} must be an integer of at least 1 and at most {MOST_BINS}."
         )
 
-    return bin_rows(*check_probabilities(P, y, labels), bins=bins)
+    checked, codes = check_probabilities(P, y, labels)
+    if positive is None:
+        return bin_rows(checked, codes, bins=bins)
+
+    c = find_class(P, labels, positive)
+    return bin_events(checked[:, c], codes == c, bins=bins)
+
+
+def find_class(P: Any, labels: Any, positive: Any) -> int:
+    """Return the column of P of a class, given by its label."""
+    names = labels
+    if labels is None:
+        names = getattr(P, "columns", None)
+    if names is None:
+        names = range(np.shape(P)[1])
+    known = list(names)
+    if positive not in known:
+        raise BadOption(
+            f"positive={positive!r} is not one of the classes {list_names(known)}: "
+            "give a label, with labels=clf.classes_."
+        )
+
+    return known.index(positive)
 
 
 def check_probabilities(P: Any, y: Any, labels: Any = None) -> tuple[Floats, Ints]:

@@ -12,7 +12,11 @@ import numpy as np
 from cavity.common.scoring import NORMAL_95
 from cavity.common.text_tables import name_column
 from cavity.common.types import Floats
-from cavity.explain.partial_dependence import PartialDependence, format_value
+from cavity.explain.partial_dependence import (
+    PartialDependence,
+    describe_sample,
+    format_value,
+)
 from cavity.report.calibration import reliability
 from cavity.report.colours import name_series
 from cavity.report.selective import rejection
@@ -107,11 +111,16 @@ class Series(NamedTuple):
 
 
 def draw_dependence(
-    found: PartialDependence, number: int, importance: float, target: str
+    found: PartialDependence,
+    number: int,
+    importance: float,
+    target: str,
+    positive: int | None = None,
 ) -> Figure:
     """Draw how the mean prediction depends on one column.
 
-    Numbers and dates have lines, categories dots.
+    Numbers and dates have lines, categories dots. With two classes, only the positive
+    one is drawn.
     """
     n = len(found.values)
     mean = found.mean.reshape(n, -1)
@@ -127,9 +136,10 @@ def draw_dependence(
         bounds = (0.0, 1.0)
 
     changes = np.ptp(mean, axis=0)
-    shown = sorted(np.argsort(-changes, kind="stable")[:MAX_SERIES].tolist())
-    if len(names) == 2:
-        shown = [1]
+    if positive is not None:
+        changes[positive] = np.inf
+    most = 1 if len(names) == 2 else MAX_SERIES
+    shown = sorted(np.argsort(-changes, kind="stable")[:most].tolist())
     series = [
         Series(names[c], name_series(c), mean[:, c], low[:, c], high[:, c])
         for c in shown
@@ -139,7 +149,7 @@ def draw_dependence(
 
     caption = (
         f"Importance {importance:.2f} nats. Shaded or in whiskers: {found.level:.0%} "
-        f"interval of the mean over {found.rows} rows."
+        f"interval of the mean over {describe_sample(found.rows, found.total)}."
     )
     if 2 < len(names) > len(shown):
         caption += f" Only the {len(shown)} classes that change most."

@@ -12,6 +12,8 @@ from cavity.common.scoring import average
 from cavity.common.types import Floats, Ints
 from cavity.prediction.decisions import Costs, Thresholds, choose
 from cavity.report.charts import Figure
+from cavity.report.class_curves import draw_gain, draw_precision_recall
+from cavity.report.detection import detect
 from cavity.report.findings import Findings
 from cavity.report.scores import bootstrap
 from cavity.report.svg import Plot
@@ -54,7 +56,6 @@ def describe_decisions(found: Findings, costs: Costs | None) -> dict[str, Any]:
     lines = None
     said = None
     figures = []
-    rare = int(np.bincount(y, minlength=len(found.classes)).argmin())
     if costs is not None:
         prior = found.fit.class_prior
         assessed = assess_decisions(
@@ -63,10 +64,11 @@ def describe_decisions(found: Findings, costs: Costs | None) -> dict[str, Any]:
         lines = assessed.lines()
         if assessed.thresholds is not None:
             said = assessed.thresholds.describe()
-            rare = found.classes.index(assessed.thresholds.label)
             figures.append(draw_threshold_costs(P, y, costs, found.classes))
-    if len(found.classes) == 2 and (y == rare).any():
-        figures.append(draw_gain(P[:, rare], y == rare, found.classes[rare]))
+    if found.positive is not None and (y == found.positive).any():
+        name = found.classes[found.positive]
+        rows = detect(P[:, found.positive], y == found.positive)
+        figures += [draw_gain(rows, name), draw_precision_recall(rows, name)]
     return {"lines": lines, "thresholds": said, "figures": figures}
 
 
@@ -161,26 +163,3 @@ def draw_threshold_costs(
         "right, it is at the lowest cost, up to noise."
     )
     return Figure("threshold", plot.render(alt), caption, "What does a threshold cost?")
-
-
-def draw_gain(p: Floats, is_positive: Any, name: str) -> Figure:
-    """Draw the share of a class that is found among the rows with the largest p."""
-    order = np.argsort(-p, kind="stable")
-    found = np.cumsum(is_positive[order]) / is_positive.sum()
-    n = len(p)
-    looked = np.arange(1, n + 1) / n
-    keep = np.unique(np.linspace(0, n - 1, min(n, POINTS)).round().astype(int))
-    plot = Plot((0, 1), (0, 1), labels=("share of rows looked at", f"share of {name}"))
-    plot.line([0, 1], [0, 1], "reference")
-    plot.line([0, *looked[keep]], [0, *found[keep]], "c0")
-    for k in keep[:: max(1, len(keep) // DOTS)]:
-        tip = f"{looked[k]:.0%} of the rows hold {found[k]:.0%} of {name}"
-        plot.dot(looked[k], found[k], "c0", tip, radius=3)
-
-    fifth = float(found[max(0, n // 5 - 1)])
-    alt = f"A fifth of the rows holds {fifth:.2f} of the rows of {name}."
-    caption = (
-        f"Rows are looked at in the order of their probability of {name}. The grey "
-        "line is a random order."
-    )
-    return Figure("gain", plot.render(alt), caption, "How many are found?")

@@ -9,15 +9,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cavity.common.text_tables import format_label
+from cavity.common.text_tables import format_label, list_names
 from cavity.common.types import Floats
-from cavity.errors import BadInput
+from cavity.errors import BadInput, BadOption
 from cavity.estimators.classifier import GPClassifier
 from cavity.estimators.fitted_view import view_fit
 from cavity.estimators.regressor import GPRegressor
 from cavity.explain.contributions import Contributions
-from cavity.explain.partial_dependence import PartialDependence
-from cavity.explain.raw_rows import RawRows, choose_rows, find_columns, read_raw_rows
+from cavity.explain.partial_dependence import PartialDependence, describe_sample
+from cavity.explain.raw_rows import (
+    RawRows,
+    choose_rows,
+    count_affordable,
+    find_columns,
+    read_raw_rows,
+)
 from cavity.prediction.result import Result
 from cavity.report.scores import assess_classes, assess_targets
 from cavity.tables.arrow_tables import to_plain
@@ -25,7 +31,8 @@ from cavity.tables.labels import encode, to_array
 from cavity.tables.validation import Prepared
 
 Model = GPClassifier | GPRegressor
-MOST_SHUFFLED = 40_000  # predictions for importance; fewer if there are many classes
+REPEATS = 5  # times that each column is shuffled
+N_VALUES = 12  # of a column whose partial dependence is drawn
 MOST_REPLACED = 30_000  # predictions for the contributions of single rows
 CURVES = 6  # columns whose partial dependence is drawn
 MAX_ROWS = 15  # hardest rows, and as many uncertain rows
@@ -49,6 +56,7 @@ class Ranking(NamedTuple):
     places: list[int]
     values: list[float]
     errors: list[float] | None  # None if no labels were needed
+    over: str = ""  # the rows whose loss was measured
 
 
 class Findings(NamedTuple):
@@ -58,6 +66,7 @@ class Findings(NamedTuple):
     fit: Result
     target: str
     classes: list[str]  # empty for a regressor
+    positive: int | None  # the class that is drawn: the rarer of two, or as asked
     columns: list[str]
     used: set[int]  # numbers of the columns that the model reads
     scored: Scored | None  # None without rows
@@ -72,10 +81,10 @@ class Findings(NamedTuple):
         return self.scored
 
 
-def find(model: Model, X: Any, y: Any) -> Findings:
+def find(model: Model, X: Any, y: Any, positive: Any = None) -> Findings:
     """Collect findings on a fitted model, on rows and on their labels or targets.
 
-    X, or only y, may be None.
+    X, or only y, may be None. `positive`: the class to draw.
     """
     fit = view_fit(model)
     columns, owner = find_columns(fit.features)
@@ -94,7 +103,41 @@ def find(model: Model, X: Any, y: Any) -> Findings:
         target = "the label"
         classes = list(map(format_label, fit.classes))
     target = fit.features.target or target
-    return Findings(model, fit, target, classes, list(columns), used, scored, ranking)
+    return Findings(
+        model=model,
+        fit=fit,
+        target=target,
+        classes=classes,
+        positive=choose_positive(fit, classes, scored, positive),
+        columns=list(columns),
+        used=used,
+        scored=scored,
+        ranking=ranking,
+    )
+
+
+def choose_positive(
+    fit: Result, classes: list[str], scored: Scored | None, label: Any
+) -> int | None:
+    """Return the number of the class to draw: as asked, else the rarer of two."""
+    if label is not None:
+        name = format_label(label)
+        if name not in classes:
+            raise BadOption(
+                f"positive={label!r} is not one of the classes {list_names(classes)}."
+            )
+
+        return classes.index(name)
+    if len(classes) != 2:
+        return None
+
+    share: Any = fit.class_prior
+    if share is None and scored is not None and scored.truth is not None:
+        share = np.bincount(scored.truth, minlength=2)
+    if share is None:
+        return 1
+
+    return 0 if share[0] < share[1] else 1
 
 
 def score_rows(model: Model, fit: Result, raw: RawRows, y: Any) -> Scored:
@@ -139,13 +182,15 @@ def rank_columns(
     """
     values = getattr(model, "feature_importance_", None)
     errors = None
+    over = ""
     if scored is not None and y is not None:
-        n_classes = len(getattr(model, "classes_", ()))
-        room = MOST_SHUFFLED // max(1, n_classes // 4) // (2 * len(used))
-        chosen = choose_rows(len(y), int(np.clip(room, 50, 500)), 0)
-        found = model.explain(Prepared(scored.raw.X[chosen]), y[chosen], n_repeats=2)
+        most = _count_rows(model, scored.raw.X, REPEATS * len(used))
+        chosen = choose_rows(len(y), most, 0)
+        rows = Prepared(scored.raw.X[chosen])
+        found = model.explain(rows, y[chosen], n_repeats=REPEATS)
         values = found.importance
         errors = found.standard_error
+        over = describe_sample(len(chosen), len(y))
 
     if values is None:
         return None
@@ -153,7 +198,12 @@ def rank_columns(
     order = [j for j in np.argsort(-values, kind="stable").tolist() if j in used]
     if errors is not None:
         errors = errors[order].tolist()
-    return Ranking(order, values[order].tolist(), errors)
+    return Ranking(order, values[order].tolist(), errors, over)
+
+
+def _count_rows(model: Model, X: Floats, times: int) -> int:
+    """Return how many rows can be predicted so many times in ten seconds."""
+    return count_affordable(lambda rows: model.predict(Prepared(rows)), X, times)
 
 
 def find_dependences(found: Findings) -> list[tuple[PartialDependence, float]]:
@@ -161,19 +211,14 @@ def find_dependences(found: Findings) -> list[tuple[PartialDependence, float]]:
         return []
 
     raw = found.scored.raw
-    n_values = 12
-    n_rows = 30
-    if found.scored.outcome.shape[1] > 6:  # many classes take longer
-        n_values = 8
-        n_rows = 20
-    dependences = list[tuple[PartialDependence, float]]()
     ranking = found.ranking
-    for j, value in zip(ranking.places, ranking.values, strict=True):
-        if value > 0 and len(dependences) < CURVES:
-            part = found.model.partial_dependence(
-                raw, j, n_values=n_values, n_rows=n_rows
-            )
-            dependences.append((part, value))
+    each = zip(ranking.places, ranking.values, strict=True)
+    drawn = [(j, value) for j, value in each if value > 0][:CURVES]
+    n_rows = _count_rows(found.model, raw.X, N_VALUES * max(1, len(drawn)))
+    dependences = list[tuple[PartialDependence, float]]()
+    for j, value in drawn:
+        part = found.model.partial_dependence(raw, j, n_values=N_VALUES, n_rows=n_rows)
+        dependences.append((part, value))
 
     return dependences
 

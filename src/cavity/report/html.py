@@ -32,6 +32,7 @@ def write_report(
     note: str = "",
     training_rows: bool = False,
     costs: Costs | None = None,
+    positive: Any = None,
 ) -> Path:
     """Write an HTML report on a fitted classifier or regressor.
 
@@ -58,6 +59,9 @@ def write_report(
         gives the estimate for new rows.
     costs : cavity.Costs, optional
         What errors of a classifier cost: the page then has a section on decisions.
+    positive : label, optional
+        Class of a classifier that the curves show. By default the class of the
+        threshold of `costs`, or the rarer of two classes.
 
     Returns
     -------
@@ -79,7 +83,9 @@ def write_report(
     if X is None and y is not None:
         raise BadInput("labels y were given without rows X: give both or neither.")
 
-    found = find(model, X, y)
+    if positive is None and costs is not None:
+        positive = costs.positive
+    found = find(model, X, y, positive)
     decisions = describe_decisions(found, costs)
     page = make_page(
         found, title, row_numbers, note, training_rows, decisions=decisions
@@ -125,7 +131,7 @@ def find_lead(found: Findings) -> dict[str, Any]:
     """Find the verdict, the columns that matter most, and where the model fails."""
     lead: dict[str, Any] = {"verdict": None, "best": []}
     if found.ranking is not None:
-        places, values, errors = found.ranking
+        places, values, errors, _ = found.ranking
         errors = errors or [0.0] * len(values)
         clear = [
             found.columns[j]

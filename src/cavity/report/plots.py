@@ -16,12 +16,13 @@ from cavity.estimators.classifier import GPClassifier
 from cavity.estimators.fitted_view import view_fit
 from cavity.report.calibration import reliability
 from cavity.report.colours import COLOURS, GREY, choose_colours
+from cavity.report.detection import detection
 from cavity.tables.validation import Prepared
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["decision_regions", "reliability_diagram"]
+__all__ = ["decision_regions", "gain", "precision_recall", "reliability_diagram"]
 
 GRID = 120  # points per side of the grid on which regions are evaluated
 PALE = 0.55  # fraction of white in the colours of regions
@@ -32,10 +33,17 @@ USUAL = 95  # percentile of the training rows; their doubt is 0
 
 
 def reliability_diagram(
-    P: Any, y: Any, ax: Axes | None = None, *, label: str = "", colour: str = COLOURS[0]
+    P: Any,
+    y: Any,
+    ax: Axes | None = None,
+    *,
+    label: str = "",
+    colour: str = COLOURS[0],
+    positive: Any = None,
 ) -> Axes:
     """Draw accuracy against the probability of the predicted class.
 
+    With `positive`, draw how often rows are of this class against its probability.
     Whiskers are one standard error. The area of a point shows the number of rows of its
     bin. Bins with very few rows are pale and not on the line.
 
@@ -50,6 +58,8 @@ def reliability_diagram(
         Axes to draw on, by default the current ones of pyplot.
     label, colour : str, optional
         Label for the legend, and colour.
+    positive : label, optional
+        The class to draw, a column of P. By default the predicted class of each row.
 
     Returns
     -------
@@ -63,7 +73,7 @@ def reliability_diagram(
     >>> ax = Figure().subplots()
     >>> ax = plots.reliability_diagram([[0.9, 0.1], [0.3, 0.7]], [0, 0], ax, label="model")
     """
-    table = reliability(P, y)
+    table = reliability(P, y, positive=positive)
     ax = _get_axes(ax)
     if not any(line.get_gid() == "diagonal" for line in ax.get_lines()):
         dashed: Any = {"color": "#999999", "lw": 1, "ls": (0, (4, 3))}
@@ -84,10 +94,84 @@ def reliability_diagram(
     sample: Any = {"color": colour, "marker": "o", "markeredgecolor": "white"}
     ax.plot([], [], label=label or None, **sample)
     ax.set(xlim=(0, 1.03), ylim=(-0.02, 1.03))
-    ax.set(
-        xlabel="probability of the predicted class",
-        ylabel="fraction of correct predictions",
-    )
+    what = ("probability of the predicted class", "fraction of correct predictions")
+    if positive is not None:
+        what = (f"probability of {positive}", f"fraction of rows of {positive}")
+    ax.set_xlabel(what[0], parse_math=False)
+    ax.set_ylabel(what[1], parse_math=False)
+    return ax
+
+
+def precision_recall(
+    P: Any, y: Any, positive: Any, ax: Axes | None = None, *, label: str = ""
+) -> Axes:
+    """Draw the precision of one class against its recall, over all thresholds.
+
+    Parameters
+    ----------
+    P, y : array-like
+        As for `reliability_diagram`.
+    positive : label
+        The class, a column of P.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on, by default the current ones of pyplot.
+    label : str, optional
+        Label for the legend.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from cavity import plots
+    >>> ax = Figure().subplots()
+    >>> ax = plots.precision_recall([[0.9, 0.1], [0.3, 0.7]], [0, 1], 1, ax)
+    """
+    found = detection(P, y, positive)
+    ax = _get_axes(ax)
+    ax.axhline(found.share, color=GREY, lw=1, ls=(0, (4, 3)))
+    ax.plot(found.recall, found.precision, lw=1.4, label=label or None)
+    ax.set(xlim=(0, 1.03), ylim=(-0.02, 1.03), xlabel="recall", ylabel="precision")
+    return ax
+
+
+def gain(
+    P: Any, y: Any, positive: Any, ax: Axes | None = None, *, label: str = ""
+) -> Axes:
+    """Draw the share of one class among the rows with its largest probabilities.
+
+    Parameters
+    ----------
+    P, y : array-like
+        As for `reliability_diagram`.
+    positive : label
+        The class, a column of P.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on, by default the current ones of pyplot.
+    label : str, optional
+        Label for the legend.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from cavity import plots
+    >>> ax = Figure().subplots()
+    >>> ax = plots.gain([[0.9, 0.1], [0.3, 0.7]], [0, 1], 1, ax)
+    """
+    found = detection(P, y, positive)
+    ax = _get_axes(ax)
+    ax.plot([0, 1], [0, 1], color=GREY, lw=1, ls=(0, (4, 3)))
+    ax.plot([0, *found.selected], [0, *found.recall], lw=1.4, label=label or None)
+    ax.set(xlim=(0, 1), ylim=(0, 1.03), xlabel="fraction of rows looked at")
+    ax.set_ylabel(f"fraction of {positive} found", parse_math=False)
     return ax
 
 

@@ -23,6 +23,7 @@ from cavity.estimators.fitted_view import describe_fit
 from cavity.explain.partial_dependence import format_value
 from cavity.explain.raw_rows import RawRows
 from cavity.report import charts
+from cavity.report.class_curves import draw_reliability
 from cavity.report.findings import (
     Findings,
     Scored,
@@ -101,7 +102,10 @@ def draw_trust(found: Findings) -> list[charts.Figure]:
     truth = found.judged.truth
     if found.classes:
         P = np.exp(outcome)
-        return [charts.draw_calibration(P, truth), charts.draw_rejection(P, truth)]
+        drawn = [draw_reliability(P, truth, found.classes, found.positive)]
+        if len(found.classes) > 2:
+            drawn.append(charts.draw_calibration(P, truth))
+        return [*drawn, charts.draw_rejection(P, truth)]
 
     mean, std = outcome.T
     return [
@@ -112,7 +116,7 @@ def draw_trust(found: Findings) -> list[charts.Figure]:
 
 def draw_dependences(found: Findings) -> list[charts.Figure]:
     return [
-        charts.draw_dependence(part, k, importance, found.target)
+        charts.draw_dependence(part, k, importance, found.target, found.positive)
         for k, (part, importance) in enumerate(find_dependences(found))
     ]
 

@@ -71,8 +71,10 @@ def describe_model(
     fitted = model.result.model
     center = as_array(fitted.center)
     points = fitted.inducing_points.reshape(-1, len(center))
+    spread = as_array(fitted.spread)
+    typical = _find_typical(points, center, spread)
     with np.errstate(over="ignore"):
-        most = 3 * as_array(fitted.spread)
+        most = 3 * spread
     low = center - most
     high = center + most
     if not (max(abs(low).max(), abs(high).max()) < LARGEST):
@@ -86,7 +88,9 @@ def describe_model(
     place = 0
     for column in model.prepare.columns_:
         end = place + len(column.features)
-        columns.append(_describe_column(column, center[place:end], points[:, place]))
+        about = _describe_column(column, center[place:end], points[:, place])
+        about["typical"] = _choose_cell(column, about, typical[place:end])
+        columns.append(about)
         place = end
 
     return {
@@ -100,6 +104,34 @@ def describe_model(
         "most_rows": limits.rows,
         "most_bytes": limits.bytes,
     }
+
+
+def _find_typical(points: Any, center: Any, spread: Any) -> Any:
+    """Return the inducing point nearest to the centre.
+
+    Its cells belong together, as in a training row, unlike the mean or the most
+    frequent cell of each column.
+    """
+    if not len(points):
+        return center
+
+    distance = (((points - center) / spread) ** 2).sum(1)
+    return points[distance.argmin()]
+
+
+def _choose_cell(column: Column, about: dict[str, Any], features: Any) -> Any:
+    """Return the cell whose features are nearest, on the steps of the column."""
+    if isinstance(column, Category):
+        return column.levels[int(features[: len(column.levels)].argmax())]
+    if about["kind"] != "number":
+        return about["typical"]
+
+    value = float(features[0])
+    if isinstance(column, Number):
+        value = column.mean + column.scale * value
+    value = min(max(value, about["low"]), about["high"])
+    digits = round(-math.log10(about["step"]))
+    return round(value, digits)
 
 
 def _describe_costs(costs: Costs, labels: list[str]) -> dict[str, Any]:

@@ -166,14 +166,14 @@ function showClasses(one) {
   $("bars").replaceChildren(...order.map((k) =>
     bar(model.classes[k], percent(P[k]), make("span", { class: "fill", style: { ...width(P[k]), background: colour(k) } }))));
   showDecision(one);
-  const tell = (share, part, kind) => make("span", {}, make("i", { class: `key ${kind}` }), `${percent(share)} ${part}. ${model.terms[part]}`);
+  const tell = (share, what, part, kind) => make("span", { title: model.terms[part] }, make("i", { class: `key ${kind}` }), `${percent(share)} ${what} (${part})`);
   const most = Math.log(C), [noise, lack] = [one.aleatoric[0] / most, one.epistemic[0] / most];
   $("split").replaceChildren(
     bar("total", percent(one.total[0] / most), make("span", { class: "fill noise", style: width(noise) }),
       make("span", { class: "fill lack", style: width(lack) })),
     make("div", { class: "legend" }, "100%: all classes are equally probable.",
-      tell(noise, "aleatoric", "noise"),
-      tell(lack, "epistemic", "lack")));
+      tell(noise, "noise in the labels: more rows would not help", "aleatoric", "noise"),
+      tell(lack, "too little data: more rows like this one would help", "epistemic", "lack")));
 }
 
 function showDecision(one) {
@@ -294,29 +294,35 @@ async function explain() {
 
 function showMoves(compared, found) {
   const own = model.classes && found.probabilities[0], best = model.classes && own.indexOf(Math.max(...own));
-  const value = (i) => (model.classes ? found.probabilities[i][best] : found.mean[i]);
+  const rest = (P) => P.reduce((sum, p, k) => (k === best ? sum : sum + p), 0) || 1e-300; // 1 − p would cancel
+  const average = (rows) => rows[0].map((_, k) => rows.reduce((sum, P) => sum + P[k], 0) / rows.length);
+  const odds = (P) => Math.max(P[best], 1e-300) / rest(P);
   let at = 1;
   const moves = compared.map(({ name, others }) => {
-    const mean = others.reduce((sum, _, b) => sum + value(at + b), 0) / others.length;
-    at += others.length;
-    return { name, move: model.classes ? Math.log(value(0) / mean) : value(0) - mean };
+    const end = at + others.length, rows = (found.probabilities || found.mean).slice(at, end);
+    at = end;
+    if (model.classes) return { name, move: Math.log(odds(own)) - Math.log(odds(average(rows))) };
+    return { name, move: found.mean[0] - rows.reduce((sum, mean) => sum + mean, 0) / rows.length };
   });
   moves.sort((a, b) => Math.abs(b.move) - Math.abs(a.move));
   const most = Math.max(...moves.map(({ move }) => Math.abs(move)), model.classes ? Math.LN2 : 1e-300);
   const say = ({ move }) => {
-    if (model.classes) return `${move < 0 ? "÷" : "×"} ${short(Number(Math.exp(Math.abs(move)).toPrecision(3)))}`;
+    if (model.classes) return Math.abs(move) < 0.005 ? "0" : `${move < 0 ? "−" : "+"}${Math.abs(move).toFixed(2)}`;
     return Math.abs(move) < 1e-3 * most ? "0" : (move > 0 ? "+" : "−") + short(Number(Math.abs(move).toPrecision(3)));
   };
   const left = compared.length < model.columns.length ? ` The first ${compared.length} columns.` : "";
   $("compared").textContent = (model.classes
-    ? `How much more (×) or less (÷) likely ${model.classes[best]} is with this value than with other values of the column.`
+    ? `Log-odds of ${model.classes[best]}: +0.69 means twice the odds that a typical value of the column gives, −0.69 half.`
     : "How much this value moves the prediction, compared with other values of the column.") + left;
-  $("moves").replaceChildren(...moves.slice(0, MOST_MOVES).map((moved) => {
+  const draw = (moved) => {
     const half = (50 * Math.abs(moved.move)) / most;
     const box = bar(moved.name, say(moved), make("span", { class: "move", style: { left: `${50 - (moved.move < 0 ? half : 0)}%`, width: `${half}%` } }));
     box.querySelector(".track").classList.add("mid");
     return box;
-  }));
+  };
+  const more = moves.slice(MOST_MOVES).map(draw), open = !!$("moves").querySelector("details")?.open;
+  $("moves").replaceChildren(...moves.slice(0, MOST_MOVES).map(draw));
+  if (more.length) $("moves").append(make("details", { open }, make("summary", {}, `${more.length} more columns`), ...more));
 }
 
 // ------------------------------------------------------------------ files
