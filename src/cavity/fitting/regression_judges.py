@@ -1,0 +1,179 @@
+"""Judge a regressor by rows that it did not see.
+
+Small tables have folds: models that learn again without some of the rows. Large tables
+have one such model. Leave-one-out at the learnt hyper-parameters is too optimistic: they
+saw the rows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from cavity.common.progress import announce
+from cavity.common.types import Floats, Ints
+from cavity.engine import runs
+from cavity.errors import NotPositiveDefinite
+from cavity.fitting.begin import Begun, begin_run
+from cavity.fitting.left_out import LeftOut
+from cavity.fitting.options import policy
+from cavity.fitting.options.configuration import RegressorConfig
+from cavity.fitting.options.plan import JudgingPlan
+from cavity.fitting.regression_rows import predict_new, prepare_rows
+from cavity.fitting.request import Request
+from cavity.prediction import targets as predictions
+from cavity.prediction.model import FittedModel, extract_model
+from cavity.prediction.target_estimate import TargetEstimate, estimate_targets
+from cavity.prediction.target_spread import EVEN, Spread, learn_spread
+from cavity.tables.labelled import read_eval_targets
+from cavity.tables.splitting import choose_folds
+from cavity.tables.table import Facts, Table
+from cavity.tables.validation import Features
+
+SPREAD_PARTS = 5  # in which rows that no folds divide teach the spread
+
+
+class TargetsHeldOut(NamedTuple):
+    """Rows, and predictions of them by models that did not see them.
+
+    All are in the units of the fit.
+    """
+
+    rows: Table
+    mean: Floats  # [n]
+    sd: Floats  # [n], with the noise
+    part: Ints  # [n], rows of a part have one model
+    how: str
+    of: int = 0  # rows of the table; 0: these
+
+
+class TargetVerdict(NamedTuple):
+    """What held-out rows say of a model."""
+
+    estimate: TargetEstimate | None = None
+    spread: Spread = EVEN
+
+
+def hold_out(
+    request: Request[RegressorConfig],
+    judging: JudgingPlan,
+    given: Facts,
+    features: Features,
+    begun: Begun,
+) -> TargetsHeldOut | None:
+    """Predict held-out rows as planned; None without such rows, or without time."""
+    if judging.how == "eval_set":
+        return _predict_eval_set(request, given, features, begun)
+    if not judging.parts or not isinstance(given, Table):
+        return None
+
+    units = np.zeros(given.n_rows, dtype=np.int64)
+    fold = choose_folds(given.X, units, judging.parts, request.seed, group=given.kind)
+    wanted = range(judging.parts if judging.how == "folds" else 1)
+    numbers = [i for i in wanted if (fold == i).any()]
+    announce(f"  judging: {len(numbers)} more fits", request.verbose)
+    mean = np.empty(given.n_rows)
+    sd = np.empty(given.n_rows)
+    known = np.zeros(given.n_rows, dtype=bool)
+    clock = request.clock
+    epochs = policy.count_fold_epochs(begun.plan, len(begun.run.history))
+    for done, i in enumerate(numbers):
+        seconds = None
+        if clock.limit is not None:
+            seconds = clock.left() / (len(numbers) - done)
+        if not clock.has(0.0):
+            break
+
+        out = fold == i
+        rest = given.select(~out)
+        try:
+            model = fit_without(request.for_fold(seconds), rest, features, epochs)
+        except NotPositiveDefinite:
+            continue
+
+        y = predict_new(request.config, model, rest, given.X[out])
+        mean[out] = y.mean
+        sd[out] = np.sqrt(y.var)
+        known |= out
+
+    if not known.any():
+        return None
+
+    how = f"{len(np.unique(fold[known]))} folds"
+    of = 0
+    if judging.how == "one fold":
+        how = "held out"
+        of = given.n_rows
+    return TargetsHeldOut(
+        given.select(known), mean[known], sd[known], fold[known], how, of
+    )
+
+
+def fit_without(
+    request: Request[RegressorConfig], rest: Table, features: Features, epochs: int
+) -> FittedModel:
+    """Learn again on the rest of the rows."""
+    training = prepare_rows(request, rest, features)
+    M = training.Z.shape[-2]
+    plan = policy.plan_training(request.config, training.size, M, epochs)
+    run = runs.train(begin_run(request, plan, training).run)
+    return extract_model(run.engine, run.state)
+
+
+def _predict_eval_set(
+    request: Request[RegressorConfig], given: Facts, features: Features, begun: Begun
+) -> TargetsHeldOut:
+    held = read_eval_targets(request.raw.eval_set, features, given.units or (0.0, 1.0))
+    model = extract_model(begun.run.engine, begun.run.state)
+    y = predict_new(request.config, model, given, held.X)
+    part = _divide(held.n_rows)
+    return TargetsHeldOut(held, y.mean, np.sqrt(y.var), part, "eval_set")
+
+
+def leave_out(
+    loo: LeftOut, model: FittedModel, table: Table, config: RegressorConfig
+) -> TargetsHeldOut | None:
+    """Predict rows without their own sites.
+
+    None if predictions do not come from q alone: from all rows, or from a committee.
+    """
+    if config.method.keeps_rows or config.method.committee is not None:
+        return None
+
+    (mean, var) = (part[:, 0] for part in loo.f)
+    rows = table.select(loo.rows)
+    if not config.method.predicts_residual:
+        var = var - torch.from_numpy(predictions.residual(model, rows.X))
+    sd = (var.clamp_min(0) + predictions.target_noise(model)).sqrt().numpy()
+    return TargetsHeldOut(
+        rows,
+        mean.double().numpy(),
+        sd,
+        _divide(rows.n_rows),
+        "leave-one-out",
+        table.n_rows,
+    )
+
+
+def _divide(n: int) -> Ints:
+    return np.random.default_rng(0).permutation(n) % SPREAD_PARTS
+
+
+def weigh_residuals(held: TargetsHeldOut, units: tuple[float, float]) -> TargetVerdict:
+    """Estimate the quality on new rows, and learn where residuals are larger."""
+    shift, scale = units
+    rows = held.rows
+    ratio = np.abs(rows.y - held.mean) / np.maximum(held.sd, 1e-150)
+    spread, s = learn_spread(rows.X, held.mean, ratio, rows.weight, held.part)
+    estimate = estimate_targets(
+        shift + scale * held.mean,
+        scale * held.sd,
+        shift + scale * rows.y,
+        rows.weight,
+        of=held.of,
+        how=held.how,
+        spread=s,
+    )
+    return TargetVerdict(estimate, spread)
