@@ -194,7 +194,9 @@ def test_a_spread_is_learnt_from_the_other_parts():
     X, part = rng.normal(size=(300, 2)), np.arange(300) % 5
     ratio = np.exp(X[:, 1]) * np.abs(rng.normal(size=300))
     rows = _Rows(
-        EVEN._replace(low=X.min(0), high=X.max(0)).expand(X), ratio, 0 * part + 1.0
+        EVEN._replace(low=X.min(0), middle=0 * X[0], high=X.max(0)).expand(X),
+        ratio,
+        0 * part + 1.0,
     )
     parts = [part == i for i in range(5)]
     held = rows.hold_out(parts, 0.03)

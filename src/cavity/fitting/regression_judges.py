@@ -7,13 +7,15 @@ saw the rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from cavity.common.progress import announce
-from cavity.common.types import Floats, Ints
+from cavity.common.types import Flags, Floats, Ints
 from cavity.engine import runs
 from cavity.errors import NotPositiveDefinite
 from cavity.fitting.begin import Begun, begin_run
@@ -24,6 +26,7 @@ from cavity.fitting.options.plan import JudgingPlan
 from cavity.fitting.regression_rows import predict_new, prepare_rows
 from cavity.fitting.request import Request
 from cavity.prediction import targets as predictions
+from cavity.prediction.latent import Marginals
 from cavity.prediction.model import FittedModel, extract_model
 from cavity.prediction.target_estimate import TargetEstimate, estimate_targets
 from cavity.prediction.target_spread import EVEN, Spread, learn_spread
@@ -69,46 +72,58 @@ def hold_out(
     if not judging.parts or not isinstance(given, Table):
         return None
 
-    units = np.zeros(given.n_rows, dtype=np.int64)
-    fold = choose_folds(given.X, units, judging.parts, request.seed, group=given.kind)
+    one_class = np.zeros(given.n_rows, dtype=np.int64)
+    fold = choose_folds(
+        given.X, one_class, judging.parts, request.seed, group=given.kind
+    )
     wanted = range(judging.parts if judging.how == "folds" else 1)
-    numbers = [i for i in wanted if (fold == i).any()]
-    announce(f"  judging: {len(numbers)} more fits", request.verbose)
-    mean = np.empty(given.n_rows)
-    sd = np.empty(given.n_rows)
-    known = np.zeros(given.n_rows, dtype=bool)
-    clock = request.clock
+    parts = [fold == i for i in wanted if (fold == i).any()]
     epochs = policy.count_fold_epochs(begun.plan, len(begun.run.history))
-    for done, i in enumerate(numbers):
-        seconds = None
-        if clock.limit is not None:
-            seconds = clock.left() / (len(numbers) - done)
-        if not clock.has(0.0):
-            break
-
-        out = fold == i
-        rest = given.select(~out)
-        try:
-            model = fit_without(request.for_fold(seconds), rest, features, epochs)
-        except NotPositiveDefinite:
-            continue
-
-        y = predict_new(request.config, model, rest, given.X[out])
-        mean[out] = y.mean
-        sd[out] = np.sqrt(y.var)
-        known |= out
-
-    if not known.any():
+    found = list(_predict_parts(request, given, features, parts, epochs))
+    if not found:
         return None
 
-    how = f"{len(np.unique(fold[known]))} folds"
-    of = 0
-    if judging.how == "one fold":
-        how = "held out"
-        of = given.n_rows
-    return TargetsHeldOut(
-        given.select(known), mean[known], sd[known], fold[known], how, of
-    )
+    outs, predicted = zip(*found, strict=True)
+    rows = np.concatenate(outs)
+    mean = np.concatenate([y.mean for y in predicted])
+    sd = np.sqrt(np.concatenate([y.var for y in predicted]))
+    if judging.how == "folds":
+        how = f"{len(found)} folds"
+        if len(found) < len(parts):
+            how = f"{len(found)} of {len(parts)} folds"
+        return TargetsHeldOut(given.select(rows), mean, sd, fold[rows], how)
+
+    part = _divide(len(rows))
+    of = given.n_rows
+    return TargetsHeldOut(given.select(rows), mean, sd, part, "held out", of)
+
+
+def _predict_parts(
+    request: Request[RegressorConfig],
+    given: Table,
+    features: Features,
+    parts: list[Flags],
+    epochs: int,
+) -> Iterator[tuple[Ints, Marginals]]:
+    """Yield the rows of each part, and their predictions by a model without them.
+
+    Parts that time or a Cholesky factor does not allow are left out.
+    """
+    clock = request.clock
+    several = "s" * (len(parts) != 1)
+    announce(f"  judging: {len(parts)} more fit{several}", request.verbose)
+    for done, out in enumerate(parts):
+        seconds = None
+        if clock.limit is not None:
+            seconds = clock.left() / (len(parts) - done)
+        if not clock.has(0.0):
+            return
+
+        rest = given.select(~out)
+        with suppress(NotPositiveDefinite):
+            model = fit_without(request.for_fold(seconds), rest, features, epochs)
+            held = np.flatnonzero(out)
+            yield held, predict_new(request.config, model, rest, given.X[held])
 
 
 def fit_without(

@@ -1,6 +1,8 @@
 """How the spread of residuals varies from row to row, learnt from held-out rows.
 
-    E|y − m| / sd ∝ s(x) = exp(b(x)ᵀβ)      b: features, predicted mean, their squares
+    E|y − m| / sd ∝ s(x) = exp(b(x)ᵀβ)
+
+b has features and the predicted mean, their squares and their distances from medians.
 
 A row's interval is m ± c · s(x) · sd. c is a conformal quantile of the held-out
 |y − m| / (s sd), where s comes from the other parts of the rows.
@@ -19,7 +21,7 @@ from cavity.common.types import Flags, Floats, Ints
 LEAST_ROWS = 40  # with fewer, a spread is not learnt
 MOST_TERMS = 200  # of b; more would take long
 RIDGES = (0.3, 0.03, 0.003)  # per row; the one with the largest gain is taken
-EDGES = 2, 98  # percentiles of an input, beyond which s is constant
+EDGES = 2, 50, 98  # percentiles of an input: s is constant beyond the outer ones
 STEPS = 30  # at most
 DAMPING = 0.7  # large residuals make a whole step overshoot
 TOL = 1e-4
@@ -32,9 +34,10 @@ TINY = 1e-12
 class Spread(NamedTuple):
     """log s(x) = b(x)ᵀβ. Without terms s is 1."""
 
-    low: Floats  # [T], smallest value of each input at the held-out rows
+    low: Floats  # [T], smallest value of each input at the held-out rows, about
+    middle: Floats  # [T], median
     high: Floats  # [T]
-    beta: Floats  # [2T + 1]
+    beta: Floats  # [3T + 1]
 
     def at(self, X: Floats, mean: Floats) -> Floats:
         """Return s at rows with predicted means, both in the units of the fit."""
@@ -44,13 +47,13 @@ class Spread(NamedTuple):
         return np.exp(log_spread(self.expand(np.column_stack([X, mean])), self.beta))
 
     def expand(self, inputs: Floats) -> Floats:
-        """Return b at each row: inputs from −1 to 1 over the held-out rows, squared too."""
+        """Return b at each row: inputs in units of their range, squares, distances."""
         width = np.maximum(self.high - self.low, TINY)
-        U = 2 * (np.clip(inputs, self.low, self.high) - self.low) / width - 1
-        return np.column_stack([np.ones(len(U)), U, U**2 - 1 / 3])
+        U = 2 * (np.clip(inputs, self.low, self.high) - self.middle) / width
+        return np.column_stack([np.ones(len(U)), U, U**2, np.abs(U)])
 
 
-EVEN = Spread(np.empty(0), np.empty(0), np.zeros(1))
+EVEN = Spread(np.empty(0), np.empty(0), np.empty(0), np.zeros(1))
 
 
 def learn_spread(
@@ -63,7 +66,7 @@ def learn_spread(
     """
     even = EVEN, np.ones(len(ratio))
     T = X.shape[1] + 1
-    if len(ratio) < LEAST_ROWS or 2 * T >= MOST_TERMS or not ratio.any():
+    if len(ratio) < LEAST_ROWS or 3 * T >= MOST_TERMS or not ratio.any():
         return even
 
     parts = [part == i for i in np.unique(part)]
@@ -71,8 +74,8 @@ def learn_spread(
         return even
 
     inputs = np.column_stack([X, mean])
-    low, high = np.percentile(inputs, EDGES, axis=0)
-    spread = Spread(low, high, np.zeros(2 * T + 1))
+    low, middle, high = np.percentile(inputs, EDGES, axis=0)
+    spread = Spread(low, middle, high, np.zeros(3 * T + 1))
     rows = _Rows(spread.expand(inputs), ratio, weight)
     plain = rows.hold_out(parts, math.inf)
     found = []
@@ -94,7 +97,7 @@ def learn_spread(
 class _Rows(NamedTuple):
     """Held-out rows: |residual| / sd has an exponential distribution of mean s."""
 
-    B: Floats  # [N 2T+1]
+    B: Floats  # [N 3T+1]
     ratio: Floats  # [N]
     weight: Floats  # [N]
 

@@ -189,6 +189,7 @@ FACTS: dict[str, r.Check] = {
     },
     "target_estimate?.scores": r.many(r.number(0), most=500),
     "target_spread?.low": r.many(r.any_number, most=MOST_TERMS),
+    "target_spread?.middle": r.many(r.any_number, most=MOST_TERMS),
     "target_spread?.high": r.many(r.any_number, most=MOST_TERMS),
     "target_spread?.beta": r.many(r.any_number, most=MOST_TERMS),
 }
