@@ -47,7 +47,8 @@ def test_fit_notices_a_quantity_and_says_how_good_it_is(folder):
         "1 rows without a label are not used" in shown
         and "regression, method exact" in shown
     )
-    assert "Estimated on 219 rows (leave-one-out)" in shown and "mean of y" in shown
+    assert "Estimated on 219 rows (5 folds)" in shown and "mean of y" in shown
+    assert "predict_interval" not in shown and "about" in shown
     gp = cavity.load(folder / "m")
     assert isinstance(gp, cavity.GPRegressor) and gp.preparation_.target_.number
     found = gp.estimate_

@@ -2,6 +2,7 @@
 judged by rows that it did not see.
 """
 
+import time
 import warnings
 from itertools import product
 
@@ -159,6 +160,33 @@ def test_independent_rows_seldom_look_like_near_copies():
                 y = X[:, 0] + X.std(0)[0] * rng.normal(size=n) > np.median(X[:, 0])
                 found.append(has_near_copies(make_table(X, y)))
     assert np.mean(found) <= 0.02
+
+
+@pytest.mark.parametrize("columns", [60, 300])
+def test_wide_tables_are_searched_by_projections(columns):
+    """Near copies are found; independent, whole, heavy and sparse rows are none."""
+    rng = np.random.default_rng(0)
+    label = rng.integers(0, 2, 600)
+    copies = rng.normal(size=(200, columns)).repeat(3, 0)
+    copies += 0.2 * rng.normal(size=copies.shape)
+    assert has_near_copies(make_table(copies, label))
+    filled = rng.random((600, columns)) < 0.1
+    for X in (
+        rng.normal(size=(600, columns)),
+        rng.integers(0, 2, size=(600, columns)),
+        rng.standard_t(2, size=(600, columns)),
+        np.where(filled, rng.random((600, columns)), 0),
+    ):
+        assert not has_near_copies(make_table(X, label))
+
+
+def test_the_search_for_near_copies_takes_little_time():
+    rng = np.random.default_rng(0)
+    for rows, columns in ((50_000, 60), (3000, 1000)):
+        table = make_table(rng.normal(size=(rows, columns)), rng.integers(0, 2, rows))
+        begun = time.process_time()
+        has_near_copies(table)
+        assert time.process_time() - begun < 0.4  # measured: 0.07 s
 
 
 @pytest.mark.parametrize("seed", range(5))

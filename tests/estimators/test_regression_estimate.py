@@ -1,6 +1,8 @@
-"""`GPRegressor.estimate_` and `predict_interval`: leave-one-out against refits, and
-what intervals hold of new rows.
+"""`GPRegressor.estimate_` and `predict_interval`: held-out rows against refits, and what
+intervals hold of new rows.
 """
+
+import time
 
 import numpy as np
 import pytest
@@ -8,6 +10,8 @@ import pytest
 from cavity import GPRegressor, Training, load
 from cavity.kernels import RBF
 from cavity.prediction.target_estimate import estimate_targets
+from cavity.prediction.target_spread import EVEN, _Rows, learn_spread
+from support import slow
 
 FIXED = dict(
     kernel=RBF(0.7, 1.3),
@@ -119,10 +123,138 @@ def test_the_estimate_covers_new_rows_and_a_file_keeps_it(tmp_path):
     )
 
 
+def small_table(seed):
+    """A table of 30 to 120 rows, and 1,000 new ones; every third has uneven noise."""
+    rng = np.random.default_rng(seed)
+    n, columns = int(rng.choice([30, 60, 120])), int(rng.choice([2, 5, 10]))
+    X, w = rng.normal(size=(n + 1000, columns)), rng.normal(size=columns)
+    f = np.sin(X @ w) + X[:, 0] if seed % 2 else X @ w
+    spread = np.exp(0.8 * X[:, 1]) if seed % 3 == 0 else 1.0
+    y = f + spread * rng.choice([0.2, 0.7]) * rng.normal(size=len(X))
+    return (X[:n], y[:n]), (X[n:], y[n:])
+
+
+@pytest.mark.parametrize("n_tables", [12, slow(40)])
+def test_on_average_the_estimate_is_neither_too_good_nor_too_bad(n_tables):
+    """Leave-one-out at learnt hyper-parameters was too good by 1 error."""
+    z, inside = [], []
+    for seed in range(n_tables):
+        rows, (new, truth) = small_table(seed)
+        gp = GPRegressor(random_state=0).fit(*rows)
+        mean, sd = gp.predict(new, return_std=True)
+        fresh, found = estimate_targets(mean, sd, truth, np.ones(1000)), gp.estimate_
+        z.append(
+            [
+                (getattr(found, name) - getattr(fresh, name))
+                / getattr(found, f"{name}_error")
+                for name in ("rmse", "r2", "log_density")
+            ]
+        )
+        low, high = gp.predict_interval(new, 0.9)
+        inside.append(np.mean((low <= truth) & (truth <= high)))
+    assert (np.abs(np.mean(z, axis=0)) < (0.3 if n_tables == 40 else 0.6)).all(), z
+    assert abs(np.mean(inside) - 0.9) < 0.05
+
+
+@pytest.mark.parametrize("kind", ["grows", "valley"])
+def test_intervals_are_wide_where_the_noise_is(kind):
+    """By quarters of the rows, ordered by their true spread, over several tables."""
+    inside = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(-2, 2, size=(3400, 2))
+        spread = 0.3 * np.exp(0.8 * X[:, 1])
+        if kind == "valley":
+            spread = 0.05 + 0.4 * np.abs(X[:, 0])
+        y = np.sin(2 * X[:, 0]) + spread * rng.normal(size=len(X))
+        gp = GPRegressor("vi", n_inducing=20, max_epochs=15, random_state=0)
+        gp.fit(X[:400], y[:400])
+        low, high = gp.predict_interval(X[400:], 0.9)
+        hit = (low <= y[400:]) & (y[400:] <= high)
+        order = np.argsort(spread[400:])
+        inside.append([hit[quarter].mean() for quarter in np.array_split(order, 4)])
+    assert (np.abs(np.mean(inside, axis=0) - 0.9) < 0.05).all(), inside
+
+
+def test_residuals_that_are_even_teach_no_spread():
+    found = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X, ratio = rng.normal(size=(150, 4)), np.abs(rng.normal(size=150))
+        weight, part = np.ones(150), np.arange(150) % 5
+        spread, s = learn_spread(X, X[:, 0], ratio, weight, part)
+        found += len(spread.low) > 0
+        if not len(spread.low):
+            assert (s == 1).all() and (spread.at(X, X[:, 0]) == 1).all()
+    assert found <= 4
+
+
+def test_a_spread_is_learnt_from_the_other_parts():
+    """Residuals of a part do not change the spread at its own rows."""
+    rng = np.random.default_rng(0)
+    X, part = rng.normal(size=(300, 2)), np.arange(300) % 5
+    ratio = np.exp(X[:, 1]) * np.abs(rng.normal(size=300))
+    rows = _Rows(
+        EVEN._replace(low=X.min(0), middle=0 * X[0], high=X.max(0)).expand(X),
+        ratio,
+        0 * part + 1.0,
+    )
+    parts = [part == i for i in range(5)]
+    held = rows.hold_out(parts, 0.03)
+    other = rows._replace(ratio=np.where(part == 2, 9.0, ratio)).hold_out(parts, 0.03)
+    np.testing.assert_array_equal(held[part == 2], other[part == 2])
+    assert not np.allclose(held[part != 2], other[part != 2])
+    assert np.corrcoef(held, X[:, 1])[0, 1] > 0.9
+
+
+def test_large_tables_are_judged_by_one_more_fit_and_eval_set_by_its_rows():
+    X, y = curve(2100, 6)
+    few = dict(method="svi", n_inducing=10, max_epochs=3, random_state=0)
+    one = GPRegressor(**few).fit(X, y)
+    assert one.plan_.judging.how == "one fold" and one.estimate_.rows == 420
+    assert one.plan_.seconds["folds"] > 0 and one.plan_.total_seconds > 0
+    new, truth = curve(50, 7)
+    given = GPRegressor(**few).fit(X, y, eval_set=(new, truth))
+    mean, sd = given.predict(new, return_std=True)
+    expected = estimate_targets(mean, sd, truth, np.ones(50))
+    assert given.estimate_.rmse == pytest.approx(expected.rmse)
+    assert given.estimate_.how == "eval_set" and given.estimate_.rows == 50
+
+
+def test_a_plan_says_how_long_a_fit_takes():
+    X, y = curve(150, 8)
+    begun = time.process_time()
+    plan = GPRegressor(random_state=0).fit(X, y).plan_
+    taken = time.process_time() - begun
+    assert set(plan.seconds) == {"training", "folds"}
+    assert "about" in str(plan) and plan.judging.parts == 5
+    assert 0.1 * taken < plan.total_seconds < 30 * taken  # other work slows the machine
+
+
+@pytest.mark.filterwarnings("ignore:the model is not better")
+def test_rows_that_occur_twice_are_held_out_together():
+    X, y = curve(30, 9)
+    both = np.concatenate([X, X]), np.concatenate([y, y + 0.01])
+    gp = GPRegressor(random_state=0, max_epochs=20).fit(*both)
+    new, truth = curve(1000, 10)
+    mean, sd = gp.predict(new, return_std=True)
+    fresh = estimate_targets(mean, sd, truth, np.ones(1000))
+    assert gp.estimate_.rmse > 0.5 * fresh.rmse
+
+
 @pytest.mark.parametrize("method", ["nystrom", "cg", "bcm"])
-def test_methods_without_an_estimate_have_normal_intervals(method):
+def test_methods_that_predict_from_rows_have_an_estimate_too(method):
+    X, y = curve(60, 5)
+    gp = GPRegressor(method, n_inducing=20, max_epochs=10, random_state=0).fit(X, y)
+    new, truth = curve(1000, 11)
+    rmse = np.sqrt(np.mean((gp.predict(new) - truth) ** 2))
+    assert abs(gp.estimate_.rmse - rmse) < 2 * gp.estimate_.rmse_error
+
+
+def test_a_source_has_normal_intervals():
     X, y = curve(40, 5)
-    gp = GPRegressor(method, n_inducing=10, max_epochs=2, random_state=0).fit(X, y)
+    gp = GPRegressor("svi", n_inducing=10, max_epochs=2, random_state=0)
+    gp.fit(lambda: [(X, y)])
     assert not hasattr(gp, "estimate_")
     mean, sd = gp.predict(X, return_std=True)
     np.testing.assert_allclose(

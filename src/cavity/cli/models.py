@@ -17,6 +17,7 @@ from cavity.prediction.novelty import find_novelty
 from cavity.prediction.predict import predict_log_proba
 from cavity.prediction.result import Result
 from cavity.prediction.target_estimate import TargetEstimate, choose_half_width
+from cavity.prediction.target_spread import EVEN, Spread
 from cavity.prediction.targets import predict_targets, target_noise
 from cavity.prediction.uncertainty import (
     Uncertainty,
@@ -90,7 +91,10 @@ class Predictor:
         """
         if self.classes is None:
             mean, std = self.predict_targets(X)
-            half = self._choose_half_width(extras.interval) * std
+            half = NORMAL_95 * std
+            if extras.interval is not None:
+                _, wide = self.predict_targets(X, self.result.spread)
+                half = self._choose_half_width(extras.interval) * wide
             found = {"mean": mean, "std": std, "low": mean - half, "high": mean + half}
         else:
             found = {"probabilities": np.exp(self.predict_log_proba(X))}
@@ -108,11 +112,8 @@ class Predictor:
         (found,) = self._predict(X, partial(predict_novelty, novelty=novelty))
         return found
 
-    def _choose_half_width(self, coverage: float | None) -> float:
+    def _choose_half_width(self, coverage: float) -> float:
         """Return the half-width of intervals in standard deviations."""
-        if coverage is None:
-            return NORMAL_95
-
         estimate = self.result.estimate
         assert estimate is None or isinstance(estimate, TargetEstimate)
         return choose_half_width(estimate, coverage)
@@ -122,8 +123,11 @@ class Predictor:
         (log_p,) = self._predict(X, predict_log_proba)
         return log_p
 
-    def predict_targets(self, X: Any) -> tuple[Any, Any]:
-        """Return mean and standard deviation of new values, each [n]."""
+    def predict_targets(self, X: Any, spread: Spread = EVEN) -> tuple[Any, Any]:
+        """Return mean and standard deviation of new values, each [n].
+
+        `spread` scales the standard deviation.
+        """
         result = self.result
         predict = partial(
             predict_targets,
@@ -131,6 +135,7 @@ class Predictor:
             with_residual=result.predicts_residual,
             units=result.units,
             noise=target_noise(result.model),
+            spread=spread,
         )
         mean, std = self._predict(X, predict)
         return mean, std

@@ -111,8 +111,9 @@ class GPRegressor(RegressorMixin, LatentFunction):
     plan_ : Plan
         Decisions of the fit, with reasons; `print` shows them as a table.
     estimate_ : TargetEstimate
-        Error expected on new rows, from leave-one-out. Not defined for "nystrom", "cg",
-        "bcm" and sources.
+        Error expected on new rows, from models that learn again without some of the
+        rows: five on up to 2,000 rows, one on more. Rows of `eval_set` replace them.
+        Not defined for sources.
     feature_importance_ : ndarray of shape (n_features_in_,)
         Importance of each column in nats: the mean over training rows of the divergence
         of the prediction from a normal distribution with the moments of predictions
@@ -348,8 +349,7 @@ class GPRegressor(RegressorMixin, LatentFunction):
         found = self._result.estimate if hasattr(self, "_result") else None
         if not isinstance(found, TargetEstimate):
             raise AttributeError(
-                "estimate_ exists after fit() on a table in memory, not for the "
-                'methods "nystrom", "cg" and "bcm".'
+                "estimate_ exists after fit() on a table in memory, or with eval_set=."
             )
 
         return found
@@ -359,9 +359,10 @@ class GPRegressor(RegressorMixin, LatentFunction):
     ) -> tuple[Floats, Floats]:
         """Predict intervals that contain a given share of new targets.
 
-        Intervals are mean ± c · std, noise included. The factor c is a quantile of
-        |y − mean|/std at training rows, each predicted without its own target. Without
-        `estimate_` it is the quantile of a normal distribution.
+        Intervals are mean ± c · s · std, noise included. The factor c is a quantile of
+        |y − mean|/(s · std) at held-out rows. They also teach the local spread s, which
+        is 1 if residuals grow nowhere. Without `estimate_` c is the quantile of a normal
+        distribution.
 
         Parameters
         ----------
@@ -379,8 +380,17 @@ class GPRegressor(RegressorMixin, LatentFunction):
         """
         share = read_level(coverage, "coverage")
         c = choose_half_width(getattr(self, "estimate_", None), share)
-        mean, std = self.predict(to_host(X), return_std=True)
-        return mean - c * std, mean + c * std
+        result = self._result
+        predict = partial(
+            predict_targets,
+            rows=result.rows,
+            with_residual=result.predicts_residual,
+            units=result.units,
+            noise=target_noise(result.model),
+            spread=result.spread,
+        )
+        mean, wide = self._predict(to_host(X), predict)
+        return mean - c * wide, mean + c * wide
 
     def sample_y(
         self, X: TableLike, n_samples: int = 1, random_state: Seed = 0

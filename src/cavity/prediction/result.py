@@ -13,6 +13,7 @@ from cavity.prediction.member_scores import MemberScores
 from cavity.prediction.model import FittedModel
 from cavity.prediction.novelty import Novelty
 from cavity.prediction.target_estimate import TargetEstimate
+from cavity.prediction.target_spread import EVEN, Spread
 from cavity.prediction.targets import TrainingRows, Units
 from cavity.tables.columns.column_shares import ColumnShares
 
@@ -77,6 +78,7 @@ class Result(NamedTuple):
     calibration: str | None = None
     class_prior: Floats | None = None  # [C], class frequencies of the training rows
     estimate: Estimate | TargetEstimate | None = None  # quality on new rows
+    spread: Spread = EVEN  # of a regressor's residuals, from row to row
     plan: Any = None  # Plan
     importance: Floats | None = None  # [columns], computed when first needed
     background: Floats | None = None  # [n D], training rows to compute it from

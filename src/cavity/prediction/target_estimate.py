@@ -1,7 +1,8 @@
-"""Quality of a regressor on new rows, estimated by leave-one-out.   [METHOD 13]
+"""Quality of a regressor on new rows, from rows that did not train it.   [METHOD 13]
 
-With Gaussian noise, sites do not depend on q: removing one is exact leave-one-out at
-fixed hyper-parameters.
+They come from fits without a part of the rows. If no hyper-parameter is learnt, they
+come from leave-one-out: with Gaussian noise, sites do not depend on q, so removing one
+is a fit without its row.
 """
 
 from __future__ import annotations
@@ -41,13 +42,14 @@ class _TargetScores(NamedTuple):
 class TargetEstimate(Tabular, _TargetScores):
     """Quality expected on new rows, next to a normal distribution fitted to y.
 
-    Standard errors are doubled up to 2,000 rows, because hyper-parameters saw these
-    rows.
+    Standard errors are doubled up to 2,000 rows: another draw of so few rows makes
+    another model.
 
     Attributes
     ----------
     how : str
-        Where the rows come from: leave-one-out.
+        Where the rows come from: folds, rows held out, rows of eval_set, or
+        leave-one-out.
     rows : int
         Number of rows.
     rmse : float
@@ -75,7 +77,8 @@ class TargetEstimate(Tabular, _TargetScores):
     baseline_log_density : float
         Mean log density of y under a normal distribution with its mean and variance.
     scores : tuple of float
-        Quantiles of |y − mean|/sd, ascending, for `GPRegressor.predict_interval`.
+        Quantiles of |y − mean|/(s sd), ascending, for `GPRegressor.predict_interval`,
+        where s is the local spread of residuals.
     """
 
     __slots__ = ()
@@ -121,8 +124,8 @@ class TargetEstimate(Tabular, _TargetScores):
             if abs(found - level / 100) > 2 * max(error, 0.5 / self.rows):
                 wrong = "narrow" if found < level / 100 else "wide"
                 return (
-                    f"Normal intervals of {level}% are too {wrong}: use "
-                    "predict_interval, which learns from residuals."
+                    f"Normal intervals of {level}% are too {wrong}; intervals that you "
+                    "ask for by their coverage follow held-out residuals."
                 )
 
         return "Normal intervals hold as many rows as they should."
@@ -169,11 +172,18 @@ def find_normal_half_width(coverage: float) -> float:
 
 
 def estimate_targets(
-    mean: Floats, sd: Floats, y: Floats, weight: Floats, of: int = 0
+    mean: Floats,
+    sd: Floats,
+    y: Floats,
+    weight: Floats,
+    of: int = 0,
+    *,
+    how: str = "leave-one-out",
+    spread: Floats | None = None,
 ) -> TargetEstimate:
     """Score normal predictions of weighted rows, in the units of y.
 
-    of: rows of the table, if these rows are a sample.
+    of: rows of the table, if these rows are a sample. spread: s of each row; None: 1.
     """
     share = weight / weight.sum()
     centre = float(share @ y)
@@ -183,6 +193,8 @@ def estimate_targets(
 
     square = average((y - mean) ** 2, weight)
     rmse = math.sqrt(square.value)
+    part = square.value / variance
+    unexplained = average((y - mean) ** 2 - part * (y - centre) ** 2, weight)
     log_p = -0.5 * score**2 - np.log(sd) - 0.5 * math.log(2 * math.pi)
     log_density = average(log_p, weight)
     inside_50 = average(score <= find_normal_half_width(0.5), weight)
@@ -190,12 +202,12 @@ def estimate_targets(
 
     wider = 1 + WIDER * min(1.0, FULL_ROWS / (of or len(y)))
     return TargetEstimate(
-        how="leave-one-out",
+        how=how,
         rows=len(y),
         rmse=rmse,
         rmse_error=wider * (square.error / (2 * rmse or 1.0)),
-        r2=1 - square.value / variance,
-        r2_error=wider * (square.error / variance),
+        r2=1 - part,
+        r2_error=wider * (unexplained.error / variance),
         log_density=log_density.value,
         log_density_error=wider * log_density.error,
         coverage_50=inside_50.value,
@@ -204,7 +216,7 @@ def estimate_targets(
         coverage_95_error=wider * inside_95.error,
         baseline_rmse=math.sqrt(variance),
         baseline_log_density=-0.5 * math.log(2 * math.pi * math.e * variance),
-        scores=_find_quantiles(score, share),
+        scores=_find_quantiles(score if spread is None else score / spread, share),
     )
 
 

@@ -17,6 +17,7 @@ from cavity.common.types import Floats
 from cavity.prediction.latent import Marginals
 from cavity.prediction.model import FittedModel
 from cavity.prediction.predict import PREDICT_BYTES, as_rows, predict_latent
+from cavity.prediction.target_spread import EVEN, Spread
 
 Units = tuple[float, float]  # shift and scale of the targets
 MOST_ITERATIONS = 2000
@@ -273,14 +274,17 @@ def predict_targets(
     with_residual: bool,
     units: Units,
     noise: float,
+    *,
+    spread: Spread = EVEN,
 ) -> tuple[Floats, Floats]:
     """Return mean and standard deviation in the units of y, each [n].
 
-    `noise` is added to the variance of f.
+    `noise` is added to the variance of f; `spread` scales the standard deviation.
     """
     shift, scale = units
     f = predict_values(model, rows, with_residual, new)
-    return shift + scale * f.mean, scale * np.sqrt(np.maximum(f.var, 0) + noise)
+    sd = spread.at(new, f.mean) * np.sqrt(np.maximum(f.var, 0) + noise)
+    return shift + scale * f.mean, scale * sd
 
 
 def predict_joint(

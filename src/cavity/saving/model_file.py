@@ -24,6 +24,7 @@ from cavity.prediction.member_scores import MemberScores
 from cavity.prediction.novelty import Novelty
 from cavity.prediction.result import Result
 from cavity.prediction.target_estimate import TargetEstimate
+from cavity.prediction.target_spread import EVEN, Spread
 from cavity.prediction.targets import STORED
 from cavity.saving.checking import Arrays, Contents, Meta, check_header, check_values
 from cavity.saving.pool_arrays import describe_pool, list_arrays
@@ -136,6 +137,7 @@ def save(record: Record, path: str | Path) -> None:
     if result.classes is None:
         meta["units"] = result.units
         meta["target_estimate"] = to_json(result.estimate)
+        meta["target_spread"] = to_json(result.spread)
     else:
         meta["classes"] = pack_labels(result.classes)
         meta["estimate"] = to_json(result.estimate)
@@ -248,6 +250,7 @@ def _read_result(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) ->
         calibration=meta.get("calibration"),
         class_prior=read_array(meta.get("class_prior")),
         estimate=estimate or from_json(TargetEstimate, meta.get("target_estimate")),
+        spread=from_json(Spread, meta.get("target_spread"), read_array) or EVEN,
         importance=read_array(meta.get("importance")),
         plan=FitPlan.from_json(meta.get("plan")),
         members=from_json(MemberScores, meta.get("members")),

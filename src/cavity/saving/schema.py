@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from cavity.errors import BadFile
 from cavity.prediction.target_estimate import TargetEstimate
+from cavity.prediction.target_spread import MOST_TERMS
 from cavity.saving import ranges as r
 
 F64 = "F64"
@@ -187,6 +188,10 @@ FACTS: dict[str, r.Check] = {
         for name in TargetEstimate._fields[2:-1]
     },
     "target_estimate?.scores": r.many(r.number(0), most=500),
+    "target_spread?.low": r.many(r.any_number, most=MOST_TERMS),
+    "target_spread?.middle": r.many(r.any_number, most=MOST_TERMS),
+    "target_spread?.high": r.many(r.any_number, most=MOST_TERMS),
+    "target_spread?.beta": r.many(r.any_number, most=MOST_TERMS),
 }
 
 SUMMARY: dict[str, r.Check] = {  # what `cavity info` prints

@@ -8,11 +8,13 @@ import numpy as np
 
 from cavity.common.types import Floats, Ints
 from cavity.tables.repeats import in_spreads
+from cavity.tables.splitting import number_units
 from cavity.tables.table import Table
 
-ROWS = 500  # random rows whose neighbours are looked at
-CELLS = 2_000_000  # of the random rows that the neighbours are among,
-LEAST_AMONG, MOST_AMONG = 2000, 10_000  # and how many rows that makes
+ROWS = 400  # random rows whose neighbours are looked at
+CELLS = 1_000_000  # of the random rows that the neighbours are among,
+LEAST_AMONG, MOST_AMONG = 2000, 6000  # and how many rows that makes
+DIRECTIONS = 25  # random projections of wider rows, which keep what is near
 LEAST_ROWS = 40  # fewer distinct rows are not searched
 NEIGHBOURS = 25  # of each row, at most; larger sets of near copies are not looked for
 LEAST_SETS = 20  # fewer sets of near copies are clusters, as classes form them
@@ -35,16 +37,13 @@ def has_near_copies(table: Table) -> bool:
     near copies E_{m−1} is larger. D follows from the median of all gaps, log 2.
     """
     rng = np.random.default_rng(0)
-    most = int(np.clip(CELLS // table.X.shape[1], LEAST_AMONG, MOST_AMONG))
-    rows = rng.permutation(table.n_rows)[:most]
-    rows = rows[np.unique(table.kind[rows], return_index=True)[1]]
+    rows, X = _draw(table, rng)
     if len(rows) < LEAST_ROWS:
         return False
 
-    rows = rng.permutation(rows)
     label = table.y[rows]
     n = min(ROWS, len(rows))
-    log_distance, near = _find_neighbours(_scale(table.X[rows], rng), n)
+    log_distance, near = _find_neighbours(_scale(X, rng), n)
     j = np.arange(1, log_distance.shape[1])
     gap = j * np.diff(log_distance, axis=1)
     # Only where most rows of the label are farther: classes may be tight clusters.
@@ -58,6 +57,21 @@ def has_near_copies(table: Table) -> bool:
     E = np.minimum(gap * math.log(2) / middle, LARGEST)
     E[~counted] = 0.0
     return bool((E.mean(0).max() - 1) * math.sqrt(n) > ERRORS)
+
+
+def _draw(table: Table, rng: np.random.Generator) -> tuple[Ints, Floats]:
+    """Return the numbers of random distinct rows, and their columns or projections."""
+    most = max(LEAST_AMONG, min(MOST_AMONG, CELLS // table.X.shape[1]))
+    rows = rng.permutation(table.n_rows)[:most]
+    few = table.X[rows[:ROWS]]
+    varied = np.flatnonzero(few.max(0) > few.min(0))
+    X = table.X[rows[:, None], varied]
+    if len(varied) > DIRECTIONS:
+        project = rng.standard_normal((len(varied), DIRECTIONS))
+        X = in_spreads(X, few[:, varied]) @ project
+
+    place = rng.permutation(np.unique(number_units(X), return_index=True)[1])
+    return rows[place], X[place]
 
 
 def _scale(X: Floats, rng: np.random.Generator) -> Floats:

@@ -107,10 +107,15 @@ def _labels_differ(distinct: Floats, count: Ints) -> bool:
     return bool(differ.sum() >= MIXED * (n - agree).sum())
 
 
-def in_spreads(X: Floats) -> Floats:
-    """Return columns in interquartile ranges from their medians, limited."""
-    low, centre, high = np.percentile(X, [25, 50, 75], axis=0)
-    scale = np.where(high > low, high - low, X.std(0))
+def in_spreads(X: Floats, among: Floats | None = None) -> Floats:
+    """Return columns in interquartile ranges from their medians, limited.
+
+    `among`: rows that say what these are; None: X.
+    """
+    if among is None:
+        among = X
+    low, centre, high = np.percentile(among, [25, 50, 75], axis=0)
+    scale = np.where(high > low, high - low, among.std(0))
     scale = np.where(scale > 0, scale, 1.0)
     return np.asarray(np.clip((X - centre) / scale, -FARTHEST, FARTHEST))
 

@@ -213,6 +213,7 @@ class Table:
             self.weight[rows],
             self.n_classes,
             given=self.numbers[rows],
+            units=self.units,
             group=None if self.group is None else self.group[rows],
             order=self.order,
             cells=self.cells,

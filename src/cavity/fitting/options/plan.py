@@ -116,7 +116,8 @@ class TrainingPlan(Steps):
 class JudgingPlan:
     """Which rows judge the model."""
 
-    how: str  # "none", "leave-one-out", "folds", "part", "eval_set"
+    # "none", "leave-one-out", "folds", "part", "eval_set"; of a regressor "one fold"
+    how: str
     temperature: bool  # fit a temperature, also without a pool
     parts: int = 0  # parts of the rows
     groups: int = 0  # number of groups whose rows stay together; 0: none were named
@@ -127,6 +128,7 @@ class JudgingPlan:
         words = {
             "folds": f"{self.parts} folds, each trained without its rows",
             "part": f"1 of {self.parts} parts of the rows, held out of training",
+            "one fold": f"1 of {self.parts} parts, by a model trained without it",
             "eval_set": "rows of eval_set",
         }
         found = [Choice("rows to judge by", words.get(self.how, self.how), self.why)]
@@ -149,7 +151,7 @@ class FitPlan(Tabular):
         How the Gaussian process is trained: device, method, kernel, number of inducing
         points, optimizer, batches, epochs.
     judging : JudgingPlan or None
-        Which rows judge the model; None for a regressor.
+        Which rows judge the model.
     members : MembersPlan
         Which classifiers are pooled with the Gaussian process.
     seconds : dict
@@ -191,6 +193,7 @@ class FitPlan(Tabular):
         found = self.training.choices()
         if self.judging is not None:
             found += self.judging.choices()
+        if self.judging is not None and self.training.classes > 1:
             found.append(Choice("pool", self.members.describe(), self.members.why))
             found += [Choice("bid", *bid.describe()) for bid in self.members.bids]
         if self.time_limit is not None:
