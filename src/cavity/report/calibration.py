@@ -16,7 +16,9 @@ MOST_BINS = 100_000
 SLACK = 1e-6  # tolerance for rounding errors in probabilities
 
 
-def reliability(P: Any, y: Any, bins: int = BINS, labels: Any = None) -> Reliability:
+def reliability(
+    P: Any, y: Any, bins: int = BINS, labels: Any = None, *, groups: Any = None
+) -> Reliability:
     """Compute how often predictions are correct, as a function of their probability.
 
     Parameters
@@ -30,6 +32,9 @@ def reliability(P: Any, y: Any, bins: int = BINS, labels: Any = None) -> Reliabi
     labels : array-like of shape (C,), optional
         Labels of the columns of P, such as `clf.classes_`; by default the names of its
         columns, if P is a frame.
+    groups : array-like of shape (n,), optional
+        Labels of rows that belong together, such as `clf.held_out_.group`. They widen
+        the intervals.
 
     Returns
     -------
@@ -50,7 +55,17 @@ def reliability(P: Any, y: Any, bins: int = BINS, labels: Any = None) -> Reliabi
             f"bins={bins!r} must be an integer of at least 1 and at most {MOST_BINS}."
         )
 
-    return bin_rows(*check_probabilities(P, y, labels), bins=bins)
+    P, y = check_probabilities(P, y, labels)
+    unit = None
+    if groups is not None:
+        groups = np.asarray(to_host(groups))
+        if groups.shape != y.shape:
+            raise BadInput(
+                f"groups has shape {groups.shape}: give one label per row, {y.shape}."
+            )
+
+        unit = np.unique(groups, return_inverse=True)[1].reshape(-1)
+    return bin_rows(P, y, bins=bins, unit=unit)
 
 
 def check_probabilities(P: Any, y: Any, labels: Any = None) -> tuple[Floats, Ints]:
