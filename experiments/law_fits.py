@@ -136,7 +136,7 @@ def compare_bins(judged: Judged) -> Iterator[Shown]:
     for k in np.flatnonzero(shown.many & (fresh.rows >= FEW)):
         low = shown.edges[k]
         inside = (low < top) & (top <= shown.edges[k + 1])
-        each = np.bincount(held.group[inside], held.weight[inside])
+        each = np.bincount(held.group[inside], held.weight[inside]).astype(np.float64)
         truth = fresh.accuracy[k]
         spread = math.sqrt(truth * (1 - truth))
         error = spread / math.sqrt(count_effective(each))
