@@ -27,6 +27,7 @@ COMMANDS = {  # with options of their own
     "tables": "table_runs",
     "curve": "row_curve",
     "decisions": "decisions",
+    "law": "law",
 }
 
 

@@ -16,6 +16,7 @@ from experiments import (
     accuracy,
     calibration,
     figures,
+    law,
     performance,
     references,
     row_curve,
@@ -259,6 +260,7 @@ BLOCKS: dict[str, Callable[[Rows], str]] = {
     "gpu": lambda rows: scale.gpu_table(rows.folder),
     "gpu-steps": lambda rows: scale.gpu_step_table(rows.folder),
     "gpu-devices": lambda rows: scale.gpu_device_table(rows.folder),
+    "law": lambda rows: law.write_table(law.read_rows(rows.folder)),
     "many-rows": lambda rows: scale.rows_table(rows.folder),
 }
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from cavity import GPClassifier, Training
+from cavity import GPClassifier, GPRegressor, Training
 from cavity.callbacks import Callback
 from cavity.common.ranks import Local
 from cavity.engine.inference.batch_sites import site_totals
@@ -146,3 +146,26 @@ def test_rows_do_not_outlive_the_process(tmp_path):
     for other in (pickle.loads(pickle.dumps(clf)), cavity.load(tmp_path / "m.cavity")):
         with pytest.raises(AttributeError, match="fit again"):
             other.loo_log_proba_
+
+
+@pytest.mark.parametrize("noise", [0.1, 1e-8])
+def test_targets_leave_as_explicit_matrices_say(noise):
+    """Also where a row has hardly any noise, and 1 − τv no digits."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 2))
+    y = np.sin(X[:, 0]) + X[:, 1]
+    weight = rng.integers(1, 4, 30)
+    gp = GPRegressor(
+        kernel=RBF(lengthscale=1.2),
+        normalize_y=False,
+        **nest(noise=noise, learn=(), jitter=0.0),
+    ).fit(X, y, sample_weight=weight)
+    square = ((X[:, None] - X) ** 2).sum(2)
+    G = np.exp(-square / (2 * 1.2**2)) + np.diag(noise / weight)
+    inverse = np.linalg.inv(G)
+    off = inverse @ y / inverse.diagonal()
+    var = 1 / inverse.diagonal() - noise / weight + noise
+    share = weight / weight.sum()
+    log_p = -0.5 * (off**2 / var + np.log(2 * np.pi * var))
+    assert gp.estimate_.rmse == pytest.approx(np.sqrt(share @ off**2), rel=1e-4)
+    assert gp.estimate_.log_density == pytest.approx(share @ log_p, abs=1e-3)

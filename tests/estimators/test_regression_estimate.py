@@ -70,6 +70,8 @@ def test_scores_are_those_of_their_definitions():
         0.9 * 401
     )
     assert found.find_half_width(0.999) == max(found.scores)
+    inside = estimate_targets(y, sd, y, np.ones(400))  # no error of 0 if all are inside
+    assert inside.coverage_95_error == pytest.approx(2 * np.sqrt(0.95 * 0.05 / 400))
     heavy = estimate_targets(mean, sd, y, 3 * np.ones(400))
     assert heavy == found  # weights of one size change nothing, errors included
 
@@ -260,3 +262,12 @@ def test_a_source_has_normal_intervals():
     np.testing.assert_allclose(
         gp.predict_interval(X)[1], mean + 1.6448536269514722 * sd
     )
+
+
+def test_copies_of_a_table_change_nothing():
+    """Equal targets of equal rows do not tell that targets have no noise."""
+    X, y = curve(40, 6)
+    options = {"random_state": 0, "max_epochs": 20}
+    once = GPRegressor(**options).fit(X, y)
+    often = GPRegressor(**options).fit(np.repeat(X, 4, 0), np.repeat(y, 4))
+    assert often.noise_ == once.noise_ and often.estimate_ == once.estimate_

@@ -32,6 +32,18 @@ def test_reliability_by_hand() -> None:
     )
 
 
+def test_rows_of_a_group_count_once_in_the_intervals() -> None:
+    once = reliability(P, Y, bins=2)
+    often = reliability(
+        P.repeat(4, 0), Y.repeat(4), bins=2, groups=np.arange(4).repeat(4)
+    )
+    assert often.rows.tolist() == (4 * once.rows).tolist()
+    np.testing.assert_allclose(often.low, once.low)
+    np.testing.assert_allclose(often.high, once.high)
+    with pytest.raises(BadInput, match=r"\(3,\)"):
+        reliability(P, Y, groups=[0, 1, 2])
+
+
 def test_every_row_is_in_one_bin() -> None:
     rng = np.random.default_rng(0)
     many = rng.dirichlet([0.3, 0.3, 0.3], 500)

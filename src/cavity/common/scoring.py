@@ -134,14 +134,27 @@ def compare_log_proba(
 
 
 def bin_rows(
-    P: Floats, y: Ints, weight: Floats | None = None, bins: int = BINS
+    P: Floats,
+    y: Ints,
+    weight: Floats | None = None,
+    bins: int = BINS,
+    *,
+    unit: Ints | None = None,
 ) -> Reliability:
-    """Bin rows by the probability of their predicted class."""
-    return bin_events(P.max(1), P.argmax(1) == y, weight, bins)
+    """Bin rows by the probability of their predicted class.
+
+    Rows of a group have the same number in `unit`, and widen the intervals.
+    """
+    return bin_events(P.max(1), P.argmax(1) == y, weight, bins, unit=unit)
 
 
 def bin_events(
-    p: Floats, happened: Flags, weight: Floats | None = None, bins: int = BINS
+    p: Floats,
+    happened: Flags,
+    weight: Floats | None = None,
+    bins: int = BINS,
+    *,
+    unit: Ints | None = None,
 ) -> Reliability:
     """Bin events, one per row, by their predicted probability p [n]."""
     if weight is None:
@@ -151,7 +164,7 @@ def bin_events(
     place = np.clip(np.searchsorted(edges, p) - 1, 0, bins - 1)
     rows = np.bincount(place, minlength=bins)
     total = np.bincount(place, weight, bins)
-    square = np.bincount(place, weight**2, bins)
+    square = _sum_squares(place, weight, bins, unit)
     share = total / weight.sum()
     with np.errstate(invalid="ignore"):  # empty bins
         confidence = np.bincount(place, weight * p, bins) / total
@@ -159,6 +172,17 @@ def bin_events(
         low, high = find_interval(accuracy, total**2 / square, 1.0)
 
     return Reliability(edges, confidence, accuracy, rows, share, low, high)
+
+
+def _sum_squares(place: Ints, weight: Floats, bins: int, unit: Ints | None) -> Floats:
+    """Return the sum of squared weights per bin; rows of a group in a bin are added."""
+    if unit is None:
+        return np.asarray(np.bincount(place, weight**2, bins), dtype=np.float64)
+
+    kind, row = np.unique(unit * bins + place, return_inverse=True)
+    each = np.bincount(row.reshape(-1), weight)
+    squares = np.bincount(kind % bins, each**2, bins)
+    return np.asarray(squares, dtype=np.float64)
 
 
 def find_interval(share: Any, n: Any, z: float = NORMAL_95) -> tuple[Any, Any]:

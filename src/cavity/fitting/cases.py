@@ -23,11 +23,9 @@ from cavity.fitting.options.policy.work import merges_equal_rows
 from cavity.fitting.request import Request
 from cavity.tables.labels import check_labels
 from cavity.tables.pieces import DROPPED, JUDGES, TRAINS, Apart
-from cavity.tables.repeats import find_units
+from cavity.tables.repeats import divide_copies, find_units
 from cavity.tables.splitting import choose_folds, number_units
 from cavity.tables.table import Facts, Table
-
-MOST_COPIES = 2**53  # above, whole numbers have no remainder
 
 
 def find_cases(config: ClassifierConfig, table: Facts) -> Facts:
@@ -42,12 +40,7 @@ def find_cases(config: ClassifierConfig, table: Facts) -> Facts:
         return table
 
     merged = table.merge()
-    whole = (merged.weight % 1 == 0).all() and merged.heaviest < MOST_COPIES
-    if not whole:
-        return merged
-
-    g = np.gcd.reduce(merged.weight.astype(np.int64))
-    return replace(merged, weight=merged.weight / g)
+    return replace(merged, weight=divide_copies(merged.weight))
 
 
 def count_cases(

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cavity.common.scoring import average
+from cavity.common.scoring import Mean, average, count_effective
 from cavity.common.tabular import Tabular
 from cavity.common.types import Floats
 from cavity.prediction.estimate import FULL_ROWS, WIDER
@@ -197,8 +197,8 @@ def estimate_targets(
     unexplained = average((y - mean) ** 2 - part * (y - centre) ** 2, weight)
     log_p = -0.5 * score**2 - np.log(sd) - 0.5 * math.log(2 * math.pi)
     log_density = average(log_p, weight)
-    inside_50 = average(score <= find_normal_half_width(0.5), weight)
-    inside_95 = average(score <= find_normal_half_width(0.95), weight)
+    inside_50 = _count_inside(score, 0.5, weight)
+    inside_95 = _count_inside(score, 0.95, weight)
 
     wider = 1 + WIDER * min(1.0, FULL_ROWS / (of or len(y)))
     return TargetEstimate(
@@ -218,6 +218,17 @@ def estimate_targets(
         baseline_log_density=-0.5 * math.log(2 * math.pi * math.e * variance),
         scores=_find_quantiles(score if spread is None else score / spread, share),
     )
+
+
+def _count_inside(score: Floats, level: float, weight: Floats) -> Mean:
+    """Return the share of rows inside normal intervals, and its standard error.
+
+    The error is at least what is expected if the intervals are right: all of a few rows
+    may be inside.
+    """
+    value, error = average(score <= find_normal_half_width(level), weight)
+    expected = math.sqrt(level * (1 - level) / count_effective(weight))
+    return Mean(value, max(error, expected))
 
 
 def _find_quantiles(score: Floats, share: Floats) -> tuple[float, ...]:

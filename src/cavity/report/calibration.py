@@ -18,7 +18,13 @@ SLACK = 1e-6  # tolerance for rounding errors in probabilities
 
 
 def reliability(
-    P: Any, y: Any, bins: int = BINS, labels: Any = None, *, positive: Any = None
+    P: Any,
+    y: Any,
+    bins: int = BINS,
+    labels: Any = None,
+    *,
+    positive: Any = None,
+    groups: Any = None,
 ) -> Reliability:
     """Compute how often predictions are correct, as a function of their probability.
 
@@ -36,6 +42,9 @@ def reliability(
     positive : label, optional
         Bin all rows by the probability of this class, from 0 to 1, instead of by the
         probability of their predicted class.
+    groups : array-like of shape (n,), optional
+        Labels of rows that belong together, such as `clf.held_out_.group`. They widen
+        the intervals.
 
     Returns
     -------
@@ -57,11 +66,26 @@ def reliability(
         )
 
     checked, codes = check_probabilities(P, y, labels)
+    unit = _number_groups(groups, codes)
     if positive is None:
-        return bin_rows(checked, codes, bins=bins)
+        return bin_rows(checked, codes, bins=bins, unit=unit)
 
     c = find_class(P, labels, positive)
-    return bin_events(checked[:, c], codes == c, bins=bins)
+    return bin_events(checked[:, c], codes == c, bins=bins, unit=unit)
+
+
+def _number_groups(groups: Any, y: Ints) -> Ints | None:
+    """Return the number of each row's group."""
+    if groups is None:
+        return None
+
+    groups = np.asarray(to_host(groups))
+    if groups.shape != y.shape:
+        raise BadInput(
+            f"groups has shape {groups.shape}: give one label per row, {y.shape}."
+        )
+
+    return np.asarray(np.unique(groups, return_inverse=True)[1].reshape(-1))
 
 
 def find_class(P: Any, labels: Any, positive: Any) -> int:

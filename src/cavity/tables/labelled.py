@@ -34,7 +34,7 @@ from cavity.tables.labels import (
     weight_of_class,
 )
 from cavity.tables.pieces import Apart, Source
-from cavity.tables.repeats import has_cells
+from cavity.tables.repeats import divide_copies, has_cells
 from cavity.tables.sources import features_of_source
 from cavity.tables.survey import survey
 from cavity.tables.table import Facts, GivenRows, Streamed, Table
@@ -238,13 +238,14 @@ def _read_values(raw: GivenRows, rows: Floats, features: Features) -> _Values:
 def _merge(rows: _Values) -> _Values:
     """Merge rows with equal features and targets, in a canonical order.
 
-    A repeated row and a weighted row then give the same result, to the last bit.
+    A repeated row and a weighted row then give the same result, to the last bit. If all
+    weights are multiples of g, the table is g copies of a smaller one. Counted g times,
+    targets would seem to have no noise.
     """
     distinct, place = distinct_rows(np.column_stack([rows.X, rows.y]))
     weight = np.bincount(place, weights=rows.weight).astype(np.float64)
-    return _Values(
-        np.ascontiguousarray(distinct[:, :-1]), distinct[:, -1].copy(), weight
-    )
+    X = np.ascontiguousarray(distinct[:, :-1])
+    return _Values(X, distinct[:, -1].copy(), divide_copies(weight))
 
 
 def _find_units(y: Floats, weight: Floats) -> tuple[float, float]:

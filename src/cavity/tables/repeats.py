@@ -16,6 +16,7 @@ from cavity.common.column_statistics import hash_rows
 from cavity.common.types import Floats, Ints
 from cavity.tables.table import Table
 
+MOST_COPIES = 2**53  # above, whole numbers have no remainder
 MOST_COUNTS = 10**7  # distinct rows × classes: larger tables are not searched for cells
 LEAST_PAIRS = 5  # of equal rows: with fewer, it hardly matters what they are
 # Repeated rows are cells if chance explains at least this share of the coincidences,
@@ -132,6 +133,15 @@ def _is_grid(distinct: Floats) -> bool:
 
     steps = [np.diff(values) for values in columns if len(values) > 2]
     return all(np.allclose(step, step[0]) for step in steps)
+
+
+def divide_copies(weight: Floats) -> Floats:
+    """Return the weights of one of g equal tables, if weights are multiples of g."""
+    is_whole = (weight % 1 == 0).all() and weight.max() < MOST_COPIES
+    if not is_whole:
+        return weight
+
+    return weight / np.gcd.reduce(weight.astype(np.int64))
 
 
 def find_units(table: Table) -> Ints | None:
