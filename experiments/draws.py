@@ -21,6 +21,7 @@ Y = np.array([-1.0, 0.5, 1.2, -0.4, 0.8])
 N_DRAWS = 3
 DRAWS = tuple(f"f{i + 1}" for i in range(N_DRAWS))
 JITTER = 1e-9
+ROUNDING = 1e-4  # of a draw where the standard deviation is 0: the root of the jitter
 
 
 def draw_prior(seed: int) -> tuple[Array, Array, Array]:

@@ -92,7 +92,7 @@ def make_regressor(method: str, points: int, **arguments: Any) -> GPRegressor:
         tol=0.0,
         optimizer=OPTIMIZERS.get(method, "auto"),  # type: ignore[arg-type]
     )
-    common = {
+    common: dict[str, Any] = {
         "inducing": "kmeans",
         "n_inducing": points,
         "normalize_y": False,
@@ -122,27 +122,64 @@ def regression(job: Job, context: Context) -> list[Row]:
     return rows
 
 
-# ---------------------------------------------------------------- the figure
+# ---------------------------------------------------------------- figure and table
+def seconds_to_end(curve: list[Row]) -> float:
+    """Seconds after which R² stays within 0.01 of its last value."""
+    last = curve[-1]["r2"]
+    settled = curve[-1]["seconds"]
+    for row in reversed(curve):
+        if abs(row["r2"] - last) > 0.01:
+            break
+        settled = row["seconds"]
+    return float(settled)
+
+
+def end_cells(rows: list[Row]) -> list[list[str]]:
+    """A line per method: R² at the end and `seconds_to_end`, by data set; the head
+    first.
+    """
+    found = {r["dataset"] for r in rows}
+    names = [name for name in sets.REGRESSION if name in found]
+    lines = [["R², seconds", *names]]
+    for method in (m for m in METHODS if any(r["method"] == m for r in rows)):
+        cells = []
+        for name in names:
+            curve = [r for r in rows if (r["dataset"], r["method"]) == (name, method)]
+            cells.append(_end_cell(curve) if curve else "")
+        lines.append([method, *cells])
+    return lines
+
+
+def _end_cell(curve: list[Row]) -> str:
+    return f"{curve[-1]['r2']:.3f}, {seconds_to_end(curve):.2g} s"
+
+
 def draw_curves(figure: Any, rows: list[Row]) -> None:
     """R² against seconds: one panel per data set, one line per method."""
-    names = [
-        name for name in sets.REGRESSION if any(r["dataset"] == name for r in rows)
-    ]
-    figure.set_size_inches(4.2 * max(1.4, len(names)), 3.6)
-    for axis, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names):
+    found = {r["dataset"] for r in rows}
+    names = [name for name in sets.REGRESSION if name in found]
+    height = 2 if len(names) > 3 else 1
+    width = len(names) // height
+    figure.set_size_inches(4.2 * max(1.4, width), 3.4 * height)
+    panels = figure.subplots(height, width, squeeze=False).ravel()
+    for axis, name in zip(panels, names, strict=True):
         some = [r for r in rows if r["dataset"] == name]
-        for colour, method in zip(COLOURS, METHODS):
+        for colour, method in zip(COLOURS, METHODS, strict=False):
             line = [r for r in some if r["method"] == method]
             if line:
                 x, r2 = ([r[key] for r in line] for key in ("seconds", "r2"))
                 axis.plot(x, r2, color=colour, label=method)
-        best = max(r["r2"] for r in some)
+        values = [r["r2"] for r in some]
+        lowest, best = max(0.0, min(values)), max(values)
+        margin = 0.05 * (best - lowest)
         N, D, _ = sets.SIZES[name]
         axis.set(
             xscale="log",
             xlabel="CPU seconds",
             ylabel="R² on test rows",
             title=f"{name}: n = {N}, d = {D}, m = {some[0]['inducing']}",
-            ylim=(-0.05 * best, 1.05 * best),
+            ylim=(lowest - margin, best + margin),
         )
-        axis.legend()
+        axis.xaxis.set_minor_formatter("")
+    lines, labels = panels[0].get_legend_handles_labels()
+    figure.legend(lines, labels, loc="outside lower center", ncols=len(labels))
