@@ -29,8 +29,16 @@ def test_a_curve_moves_on_and_ends_once(method) -> None:
 
 
 def test_both_optimizers_of_the_collapsed_bound_end_at_the_same_r2() -> None:
-    newton, lbfgs = (curve(method, 1.0)[-1] for method in ("means-PN", "vi-means"))
-    assert newton["r2"] == pytest.approx(lbfgs["r2"], abs=1e-3)
+    """Epochs limit these fits, so a slow machine changes nothing."""
+    X, y, X_test, y_test = sets.split("diabetes", 0)
+    two = [2, 8]
+    found = []
+    for method in ("means-PN", "vi-means"):
+        gp = regression.make_regressor(method, 5, max_epochs=60, random_state=0)
+        with without_warnings():
+            gp.fit(X[:, two], y)
+        found.append((gp.elbo_ / len(y), r2_score(y_test, gp.predict(X_test[:, two]))))
+    np.testing.assert_allclose(*found, atol=1e-3)
 
 
 def test_the_last_r2_is_that_of_the_fitted_model() -> None:
