@@ -24,9 +24,7 @@ import argparse
 import csv
 import itertools
 import sys
-import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +35,9 @@ import torch
 from sklearn.metrics import r2_score
 
 from cavity import GPRegressor
-from cavity.callbacks import Callback
 from cavity.fitting.options import nest
-from cavity.prediction.model import snapshot
-from cavity.prediction.predict import predict_latent
 from experiments.jobs import versions
+from experiments.regression import Evaluation, Recorder
 
 RESULTS = Path(__file__).parent / "results"
 FIXED = {
@@ -92,53 +88,6 @@ def make_tables(rows: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         name: ((X - X.mean(0)) / X.std(0), (y - y.mean()) / y.std())
         for name, (X, y) in found.items()
     }
-
-
-class Recorder:
-    """CPU seconds since the start, and R² each time these have grown by a tenth."""
-
-    def __init__(self) -> None:
-        self.begin = time.process_time()
-        self.evaluating = 0.0
-        self.points: list[tuple[float, float]] = []
-
-    def seconds(self) -> float:
-        """CPU seconds without evaluations."""
-        return time.process_time() - self.begin - self.evaluating
-
-    def record(self, r2: Callable[[], float], last: bool = False) -> None:
-        """Evaluate R² if it is due, or if this is the last call."""
-        now = self.seconds()
-        if self.points and now < 1.1 * self.points[-1][0] and not last:
-            return
-        begin = time.process_time()
-        self.points.append((now, r2()))
-        self.evaluating += time.process_time() - begin
-
-
-class Evaluation(Callback):
-    """Record R² after epochs and at the end; stop after `limit` seconds."""
-
-    def __init__(self, X: np.ndarray, y: np.ndarray, limit: float) -> None:
-        self.X = X
-        self.y = y
-        self.limit = limit
-        self.recorder = Recorder()
-
-    def start(self, run: Any) -> None:
-        self.recorder = Recorder()
-
-    def epoch(self, run: Any, row: dict[str, Any]) -> bool:
-        over = self.recorder.seconds() > self.limit
-        self.recorder.record(lambda: self._r2(run), last=over)
-        return over
-
-    def end(self, run: Any) -> None:
-        self.recorder.record(lambda: self._r2(run), last=True)
-
-    def _r2(self, run: Any) -> float:
-        mean = predict_latent(snapshot(run.engine, run.state), self.X).mean[:, 0]
-        return float(r2_score(self.y, mean))
 
 
 def fit_cavity(

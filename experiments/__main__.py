@@ -50,9 +50,9 @@ def run(
             total = format_duration(sum(seconds.values()))
             echo(f"{target.name}: {len(todo)} fits to do, about {total} of one core")
             continue
-        if target.file not in seen:  # some targets share their rows
+        if target.jobs not in seen:  # some targets show the same fits
             failed += len(run_target(target, selection, options, echo).failures)
-        seen.add(target.file)
+        seen.add(target.jobs)
         show(target.name, options.results, echo)
     return 1 if failed else 0
 

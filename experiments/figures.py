@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cavity.report.colours import COLOURS, GREY
-from experiments import sets
+from experiments import draws, regression, sets
 from experiments.jobs import Row, key_of
 from experiments.methods import title
 from experiments.scores import published
@@ -59,6 +59,9 @@ def draw(target: Target, rows: list[Row], path: Path) -> bool:
         )
     return bool(rows)
 
+
+functions = draws.draw_functions
+review = regression.draw_curves
 
 FEW = 5  # lines for which a legend fits inside the axes
 

@@ -14,8 +14,10 @@ import torch
 from cavity.kernels import RBF
 from experiments import sets
 from experiments.curves import ScoreCurve
+from experiments.draws import draws
 from experiments.jobs import Context, Job, Row, identify, stamp
 from experiments.methods import make_classifier
+from experiments.regression import regression
 from experiments.scores import score_predictions
 from experiments.toy import make_grid, pack
 
@@ -150,4 +152,6 @@ KINDS: dict[str, Callable[[Job, Context], list[Row]]] = {
     "history": history,
     "curve": curve,
     "points": points,
+    "regression": regression,
+    "draws": draws,
 }

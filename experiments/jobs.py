@@ -42,6 +42,15 @@ COLUMNS = (
 CURVE_COLUMNS = (*COLUMNS, "moment", "passes", "expected_log_p", "last")
 CONFIDENCE_COLUMNS = (*COLUMNS, "confidence")
 POINTS_COLUMNS = (*COLUMNS, "points", "regions")
+REGRESSION_COLUMNS = (
+    "dataset", "split", "method", "inducing", "flip", "moment", "seconds", "r2", "last",
+    "seed", "settings", "commit", "versions", "device",
+)  # fmt: skip
+DRAWS_COLUMNS = (
+    "dataset", "split", "method", "inducing", "flip", "moment", "x",
+    "f1", "f2", "f3", "mean", "sd", "seconds", "last",
+    "seed", "settings", "commit", "versions", "device",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

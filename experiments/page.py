@@ -12,13 +12,17 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+
 from experiments import (
     accuracy,
     calibration,
+    draws,
     figures,
     law,
     performance,
     references,
+    regression,
     row_curve,
     scale,
     table_text,
@@ -227,6 +231,21 @@ def _fig7(rows: list[Row]) -> list[str]:
     return [tables.markdown(head, lines)] if lines else []
 
 
+def _draws(rows: list[Row]) -> list[str]:
+    lines = []
+    for method in draws.PROCESSES:
+        x, f, mean, sd = draws.read_draws(rows, method)
+        inside = np.abs(f - mean[:, None]) <= 2 * sd[:, None] + draws.ROUNDING
+        lines.append([method, str(f.shape[1]), str(len(x)), f"{inside.mean():.1%}"])
+    head = ["draws of the", "draws", "places", "within two standard deviations"]
+    return [tables.markdown(head, lines)]
+
+
+def _review(rows: list[Row]) -> list[str]:
+    head, *lines = regression.end_cells(rows)
+    return [tables.markdown(head, lines)]
+
+
 JOINED = {"fig6": "fig4"}  # shown in one section: the same fits
 BODIES: dict[str, Callable[[list[Row]], list[str]]] = {
     "table2": _table2,
@@ -237,6 +256,11 @@ BODIES: dict[str, Callable[[list[Row]], list[str]]] = {
     "fig5-mnist": lambda rows: [tables.mnist(rows)],
     "fig5-airline": lambda rows: [tables.curves(rows, "seconds")],
     "fig7": _fig7,
+    "draws": _draws,
+    "review-svi": _review,
+    "review-collapsed": _review,
+    "review-big": _review,
+    "review-newton": _review,
     "mnist-variants": lambda rows: [tables.mnist(rows)],
     "mnist-best": lambda rows: [tables.mnist(rows)],
 }

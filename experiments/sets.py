@@ -37,6 +37,8 @@ FURTHER = (
     "movement_libras", "titanic", "mammographic", "tic_tac_toe", "chess", "housevotes",
     "heart", "bands", "vowel",
 )  # fmt: skip
+DRAWS = {"gp_small": 400, "gp_medium": 1500, "gp_big": 8000}  # training rows
+REGRESSION = (*DRAWS, "diabetes")
 NAMES = (
     *UCI,
     "satellite90",
@@ -48,6 +50,7 @@ NAMES = (
     "toy",
     *FLIGHTS,
     *FURTHER,
+    *REGRESSION,
 )
 
 TRAIN_FRACTION = {
@@ -66,6 +69,8 @@ FIVE_ROWS, NOISY_SHARE = (
 )  # training rows of five digits, and share of their redrawn labels
 TOY_ROWS = 1000
 TOY_SEED = 7
+DRAW_NOISE = 0.3  # standard deviation of the noise on a draw
+DRAW_TEST_ROWS = 1000
 BOX = 2.5  # rows of the toy problem are uniform in [−BOX, BOX]²
 TEST_FLIGHTS = 10_000
 
@@ -107,6 +112,9 @@ SIZES = {
     "heart": (216, 13, 2),
     "bands": (292, 19, 2),
     "vowel": (792, 13, 11),
+    "line": (5, 1, 1),
+    "diabetes": (332, 10, 1),
+    **{name: (rows, 2, 1) for name, rows in DRAWS.items()},
 }
 
 
@@ -133,6 +141,8 @@ def split(name: str, seed: int, data_home: str | None = None) -> Split:
         return _flights(name, seed, data_home)
     if name in FURTHER:
         return _further(name, seed, data_home)
+    if name in REGRESSION:
+        return _regression(name, seed)
     if name == "vehicle_folds":
         return _fold(*load("vehicle", data_home), seed)
     X, y = _digits() if name == "digits" else load(name.removesuffix("90"), data_home)
@@ -231,24 +241,53 @@ def _five_digits(seed: int, noisy: float) -> Split:
 
 
 def make_toy(rows: int = TOY_ROWS, seed: int = TOY_SEED) -> Split:
-    r"""The papers' synthetic problem: y = argmax_c f_c(x), with three draws f_c from a
-    GP prior; the same for every split.
+    """The papers' synthetic problem: y = argmax_c f_c(x), with three draws f_c from a
+    GP prior; the same for every split. Half of the rows are test rows.
+    """
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-BOX, BOX, (2 * rows, 2))
+    y = draw_functions(X, 3, rng).argmax(1)
+    return Split(X[:rows], y[:rows], X[rows:], y[rows:])
+
+
+def draw_functions(X: Array, n: int, rng: np.random.Generator) -> Array:
+    r"""Values of n functions at rows in the box, [N n].
 
         f(x) = α(x₁)ᵀ W α(x₂),   α(s) = L⁻¹ k(g, s),   W_ij ~ N(0, 1)
 
     This is a draw from the RBF prior with lengthscale 1, up to a negligible error: the
     kernel is a product over the two columns, and the grid g of each is much finer than
-    a lengthscale. Half of the rows are test rows.
+    a lengthscale.
     """
-    rng = np.random.default_rng(seed)
-    X = rng.uniform(-BOX, BOX, (2 * rows, 2))
     g = np.linspace(-BOX, BOX, 25)
     k, *columns = (np.exp(-0.5 * (g[:, None] - s) ** 2) for s in (g, *X.T))
     L = np.linalg.cholesky(k + 1e-10 * np.eye(len(g)))
     a1, a2 = (np.linalg.solve(L, column) for column in columns)
-    W = rng.standard_normal((3, len(g), len(g)))
-    y = np.einsum("in,cij,jn->nc", a1, W, a2, optimize=True).argmax(1)
-    return Split(X[:rows], y[:rows], X[rows:], y[rows:])
+    W = rng.standard_normal((n, len(g), len(g)))
+    values: Array = np.einsum("in,cij,jn->nc", a1, W, a2, optimize=True)
+    return values
+
+
+def _regression(name: str, seed: int) -> Split:
+    """A noisy draw from a Gaussian process, or diabetes of scikit-learn; features and
+    target with mean 0 and standard deviation 1 over the training rows.
+    """
+    from sklearn.datasets import load_diabetes
+
+    rng = np.random.default_rng(seed)
+    if name in DRAWS:
+        rows = DRAWS[name]
+        X = rng.uniform(-BOX, BOX, (rows + DRAW_TEST_ROWS, 2))
+        noise = rng.standard_normal(len(X))
+        y = draw_functions(X, 1, rng)[:, 0] + DRAW_NOISE * noise
+    else:
+        X, y = load_diabetes(return_X_y=True)
+        order = rng.permutation(len(y))
+        X, y = X[order], y[order]
+        rows = SIZES[name][0]
+    center, spread = y[:rows].mean(), y[:rows].std()
+    y = (y - center) / spread
+    return standardize(name, Split(X[:rows], y[:rows], X[rows:], y[rows:]))
 
 
 def _mnist(data_home: str | None) -> Split:

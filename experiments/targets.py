@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from cavity.errors import BadOption
+from experiments import review
 from experiments.jobs import (
     COLUMNS,
     CONFIDENCE_COLUMNS,
     CURVE_COLUMNS,
+    DRAWS_COLUMNS,
     POINTS_COLUMNS,
+    REGRESSION_COLUMNS,
     Job,
     ResultFile,
     Row,
@@ -333,6 +336,28 @@ def _list_targets() -> Iterable[Target]:
     yield Target(
         "vehicle-folds", "vehicle in ten folds", "vehicle_folds", vehicle_folds
     )
+    yield from _list_review()
+
+
+def _list_review() -> Iterable[Target]:
+    """The draws of the thesis, and the review; figures share the rows of a fit."""
+    title = "Thesis, figures 2.1 to 2.3: draws of a Gaussian process"
+    yield Target("draws", title, "draws", review.draws, DRAWS_COLUMNS, "functions")
+    figures = (
+        ("svi", "figures 3 and 4: four ways to step q", review.svi_variants),
+        ("collapsed", "figures 5 and 6: the collapsed bound", review.collapsed),
+        ("big", "figure 7: mini-batches on many rows", review.big),
+        ("newton", "figures 8 and 9: projected Newton and L-BFGS", review.newton),
+    )
+    for name, title, jobs in figures:
+        yield Target(
+            f"review-{name}",
+            f"Review, {title}",
+            "review",
+            jobs,
+            REGRESSION_COLUMNS,
+            "review",
+        )
 
 
 TARGETS = {target.name: target for target in _list_targets()}
@@ -346,6 +371,11 @@ PAPER = (
     "fig5-mnist",
     "fig5-airline",
     "fig7",
+    "draws",
+    "review-svi",
+    "review-collapsed",
+    "review-big",
+    "review-newton",
 )
 
 

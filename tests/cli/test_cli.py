@@ -33,7 +33,7 @@ def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     [
         ("--version", 0, f"cavity {cavity.__version__}"),
         ("--help", 0, "predict"),
-        ("--help", 0, "130"),
+        ("--help", 0, "2 wrong usage"),
         ("nonsense", 2, "nonsense"),
     ],
 )

@@ -35,6 +35,14 @@ WHAT = {
     "fig5-mnist": ("i figure 5, t figure 6.3", "MNIST in mini-batches"),
     "fig5-airline": ("i figure 5, t figure 6.3", "flights in mini-batches"),
     "fig7": ("i figure 7, t figure 6.4", "E log p and log E p of VI"),
+    "draws": ("t figures 2.1 to 2.3, s", "draws of the prior and the posterior"),
+    "review-svi": (
+        "r figures 3, 4",
+        "four variants of stochastic variational inference",
+    ),
+    "review-collapsed": ("r figures 5, 6", "vi-means and svi-L-BFGS-B"),
+    "review-big": ("r figure 7", "vi-means, svi-natural and svi-SAG on many rows"),
+    "review-newton": ("r figures 8, 9", "means-PN and means-L-BFGS-B"),
 }
 ROWS = [
     Row(source, what, f"find_target({name!r})",

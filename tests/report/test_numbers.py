@@ -14,7 +14,6 @@ from cavity.common import onnx_graph, tensor_files
 from cavity.engine import assembly
 from cavity.engine.likelihoods.quadrature import softmax_integrals as softmax
 from cavity.engine.training import loop
-from cavity.estimators import judgements
 from cavity.explain import sampling
 from cavity.fitting import verdict
 from cavity.fitting.options import method, regression_methods
@@ -84,7 +83,6 @@ QUOTED = {
         f"with up to {requests.MOST_ERRORS} errors",
         f"hangs for {probe.SILENCE:g} seconds",
     ],
-    "docs/explanations.md": [f"from {judgements.N_DRAWS} joint draws"],
     "docs/labels.md": [
         f"starts at {method.LEARNT_EPSILON:g} ",
         f"from {method.DEFAULT_EPSILON:g} the kernels",
