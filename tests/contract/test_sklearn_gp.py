@@ -289,6 +289,7 @@ def test_the_slower_column_gets_the_longer_lengthscale() -> None:
     assert slow > 3 * fast
 
 
+@pytest.mark.slow
 def test_targets_may_be_normalised_by_hand() -> None:
     kernel = RBF(lengthscale=1.0)
     shift = TARGET.mean()
@@ -313,6 +314,7 @@ def test_constant_targets_are_predicted() -> None:
     np.testing.assert_allclose(model.predict(NEW), 1.0)
 
 
+@pytest.mark.slow
 def test_a_repeated_row_and_a_near_copy_are_the_same() -> None:
     training = Training(noise=0.01, learn=("kernel",))
     targets = np.append(TARGET, TARGET[0] + 1)

@@ -80,6 +80,7 @@ def test_the_default_is_not_worse_than_fast_where_rules_decide_and_a_class_is_ra
     check_not_worse("balanced", "fast", *draw_rules(kind, rows, seed, classes))
 
 
+@pytest.mark.slow
 def test_the_default_is_better_than_fast_on_average_over_small_tables_of_rules():
     """On one of 250 rows chance decides: .122 against .113, and .105 against .183."""
     loss = [

@@ -111,6 +111,7 @@ def test_the_pool_has_an_ordered_member(rows, effort):
     assert clf.estimate_.log_loss < plain.estimate_.log_loss + 0.05
 
 
+@pytest.mark.slow
 def test_sep_weights_and_partial_fit(rows):
     X, y = rows
     weight = np.where(y == "mid", 0.5, 1.0)

@@ -147,7 +147,7 @@ def chunks(X, y):
     return lambda: ((X[i : i + 64], y[i : i + 64]) for i in range(0, len(X), 64))
 
 
-@pytest.mark.parametrize("kind", ["ep", "sep", "rep", "vi"])
+@pytest.mark.parametrize("kind", ["ep", "sep", "rep", slow("vi")])
 def test_batches_give_the_model_of_the_array(kind):
     X, y = draw(300)
     options = {

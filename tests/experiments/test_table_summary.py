@@ -108,6 +108,7 @@ def test_a_command_runs_what_is_missing_and_joins_it_with_the_rest(
     assert "0 fits to do, 3 done before" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_fit_that_fails_is_recorded_and_tried_again(folder, capsys) -> None:
     words = [
         "--methods",

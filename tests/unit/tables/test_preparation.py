@@ -547,6 +547,7 @@ def test_damaged_tables_raise_our_own_error_or_none(accident, tmp_path_factory):
     survives(accident, tmp_path_factory.getbasetemp() / "tables")
 
 
+@pytest.mark.slow
 def test_a_table_with_too_many_columns_is_refused_before_they_are_inspected():
     names = [f"x{i}" for i in range(MOST_COLUMNS + 1)]
     table = {name: [1.0, 2.0] for name in names}
