@@ -94,12 +94,16 @@ def measure(name: str) -> dict[str, float]:
 
 def find_worse(found: Ratios, stored: Ratios) -> list[str]:
     """Return a line for each ratio that has become too large."""
-    return [
-        f"{name}: {what} {ratio:.3f} times boosting's, {stored[name][what]:.3f} stored"
-        for name, ratios in found.items()
-        for what, ratio in ratios.items()
-        if ratio > WORST * stored[name][what]
-    ]
+    worse = []
+    for name, ratios in found.items():
+        for what, ratio in ratios.items():
+            known = stored[name][what]
+            if ratio > WORST * known:
+                worse.append(
+                    f"{name}: {what} {ratio:.3f} times boosting's, {known:.3f} stored"
+                )
+
+    return worse
 
 
 def main() -> int:

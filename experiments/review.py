@@ -6,6 +6,7 @@ Rows are fewer than in the review, and every fit has a limit of a few seconds.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 from experiments.jobs import Job
 
@@ -26,8 +27,7 @@ def _curves(sets: Sequence[str], methods: Sequence[str]) -> list[Job]:
             POINTS.get(name, "50"),
             options={"max_seconds": SECONDS[name]},
         )
-        for name in sets
-        for method in methods
+        for name, method in product(sets, methods)
     ]
 
 

@@ -148,7 +148,9 @@ class DataFrame:
     def mapInPandas(self, function, schema):
         """Apply a function to each partition; what it yields must have the schema."""
         function = pickle.loads(pickle.dumps(function))
-        found = [frame for part in self.parts for frame in function(iter([part]))]
+        found = []
+        for part in self.parts:
+            found += function(iter([part]))
         for frame in found:
             assert find_schema(frame) == schema
         return DataFrame(*found)

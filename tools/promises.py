@@ -14,6 +14,7 @@ import csv
 import re
 import sys
 import tomllib
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -187,10 +188,9 @@ def make_table(page: str, rows: list[dict[str, Any]]) -> str:
 
 def list_tests() -> list[str]:
     """Return every test that the page names."""
-    of_parts = [
-        test for rows in PARTS.values() for row in rows for test in row["tests"]
-    ]
-    return [test for _, _, tests in PROMISES for test in tests] + of_parts
+    rows = chain.from_iterable(PARTS.values())
+    of_parts = chain.from_iterable(row["tests"] for row in rows)
+    return [*chain.from_iterable(tests for _, _, tests in PROMISES), *of_parts]
 
 
 def find_missing_tests() -> list[str]:

@@ -7,6 +7,7 @@ import inspect
 import re
 import tomllib
 import warnings
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -118,7 +119,7 @@ def test_every_page_is_in_the_navigation_and_in_an_index() -> None:
     levels = {
         name: pages_of(name) for name in ("Start", "Guides", "Reference", "Project")
     }
-    listed = [page for pages in levels.values() for page in pages]
+    listed = list(chain.from_iterable(levels.values()))
     assert len(listed) == len(set(listed)) and all(page.exists() for page in listed)
     assert {*ROOT.glob("docs/*.md"), *ROOT.glob("docs/results/*.md")} <= {*listed}
     for page in [*levels["Start"][1:], *levels["Guides"]]:

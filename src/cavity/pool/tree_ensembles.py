@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -283,7 +284,7 @@ class _Climber:
             [level._replace(number=level.number.repeat(CLIMBED, 1)) for level in levels]
             for levels in groups
         ]
-        widest = max(len(level.inner) for levels in groups for level in levels)
+        widest = max(len(level.inner) for level in chain.from_iterable(groups))
         self.scratch = np.empty((3, widest, CLIMBED), np.uint8)
         self.found = np.empty((len(root), CLIMBED), np.intp)
 

@@ -45,11 +45,9 @@ def predict_blocks(
     Only one block is in memory at a time.
     """
     size = _block_size(model, features)
-    parts = [
-        part
-        for rows in _read_blocks(model, features, X, size)
-        for part in _predict_parts(model, rows, predict)
-    ]
+    parts: list[Results] = []
+    for rows in _read_blocks(model, features, X, size):
+        parts += _predict_parts(model, rows, predict)
     if len(parts) == 1:
         return parts[0]
 
