@@ -33,7 +33,7 @@ PART = 20  # a bid sees this part of the rows
 HELD_ROWS = 2000  # that judge bids
 COSTLY = ("boosting", "extra trees")
 LINEAR = "logistic regression"  # it does not bid, and says little next to the others
-# The share of a gain that is left with all rows: measured, see decision 68.
+# Share of a gain that is expected to be left with all rows: a guess. [decision 68]
 LEFT_WITH_ALL = 0.3
 
 
