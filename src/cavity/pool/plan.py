@@ -17,7 +17,10 @@ class Bid(NamedTuple):
     def describe(self) -> tuple[str, str]:
         """Return the decision and what the bid was, in words."""
         decision = "taken" if self.accepted else "left out"
-        promise = f"about {self.seconds:.2g} s for {self.gain:.2g} nats per row"
+        seconds = f"{self.seconds:.2g}"
+        if self.seconds >= 10:
+            seconds = f"{self.seconds:,.0f}"
+        promise = f"about {seconds} s for {self.gain:.2g} nats per row"
         return f"{self.name} {decision}", promise
 
 

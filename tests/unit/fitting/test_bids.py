@@ -60,3 +60,10 @@ def test_a_stored_plan_keeps_its_bids():
     plan = MembersPlan(pools=True, linear=True, bids=(bid,))
     stored = {"pools": True, "linear": True, "bids": [list(bid)]}
     assert MembersPlan.from_json(stored) == plan
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(3.62, "3.6 s"), (1310.0, "1,310 s")])
+def test_a_plan_prints_the_seconds_of_a_bid_as_a_number(seconds, shown):
+    decision, promise = Bid("boosting", seconds, 0.0024, False).describe()
+    assert decision == "boosting left out"
+    assert shown in promise and "0.0024 nats" in promise
