@@ -28,7 +28,7 @@ from cavity.pool.member_rows import (
     make_codes,
     unlimited,
 )
-from cavity.pool.network_training import standardise, train_networks
+from cavity.pool.network_training import NetworkShape, standardise, train_networks
 from cavity.pool.networks import LinearModel, Network
 from cavity.pool.plan import MembersPlan
 from cavity.pool.pool import Member
@@ -50,7 +50,9 @@ ALWAYS = 2
 NETWORK_STEPS = 300  # before held-out rows ask for more
 # share of the remaining log loss that networks must gain to take twice as many steps
 CLEAR_GAIN = 0.01
-LINEAR_ROWS = 20_000  # for logistic regression: more rows tell no more
+# rows, and rows × columns × classes, for logistic regression: more rows tell no more
+LINEAR_ROWS = 20_000
+LINEAR_WORK = 40_000_000
 LINEAR_STRENGTH = 0.3  # C of logistic regression, in units of the rows' mean weight
 FIRST_TREES = 8  # of a forest within a time limit, before the clock is asked
 HALF_ROW = 0.5  # added to the count of each class
@@ -104,7 +106,8 @@ class Linear:
         from sklearn.linear_model import LogisticRegression
 
         number = task.columns.number
-        drawn = task.rows.draw(LINEAR_ROWS)
+        affordable = LINEAR_WORK // (len(number) * task.rows.n_classes)
+        drawn = task.rows.draw(min(LINEAR_ROWS, affordable))
         Z, shift, scale = standardise(drawn.X[:, number], drawn.weight)
         model = LogisticRegression(C=LINEAR_STRENGTH, max_iter=50, tol=1e-3)
         model.fit(Z, drawn.y, drawn.weight)
@@ -120,7 +123,7 @@ class Linear:
 class Networks:
     """Small neural networks; held-out rows choose the number of steps."""
 
-    count: int
+    shape: NetworkShape
     seed: int
     most: int  # steps
     steps: int  # before held-out rows ask for more
@@ -137,7 +140,7 @@ class Networks:
             rows.y,
             rows.weight,
             rows.n_classes,
-            count=self.count,
+            shape=self.shape,
             seed=self.seed,
         )
         recipe = self
@@ -268,7 +271,8 @@ def make_members(ensemble: Any, plan: MembersPlan, seed: int) -> list[Recipe]:
         recipes.append(Linear())
     if plan.networks:
         steps = min(NETWORK_STEPS, plan.network_steps)
-        recipes.append(Networks(plan.networks, seed, plan.network_steps, steps))
+        shape = NetworkShape(plan.networks, plan.units, plan.device)
+        recipes.append(Networks(shape, seed, plan.network_steps, steps))
     if plan.trees:
         recipes.append(Forests(plan.trees, plan.leaves, seed))
     return recipes

@@ -1,5 +1,7 @@
-"""Train the networks of a pool: hundreds of steps of AdamW in NumPy, four times as fast
-as autograd.
+"""Train the networks of a pool: hundreds of steps of AdamW, four times as fast as
+autograd on a CPU.
+
+The same lines run in NumPy and, on a GPU, in torch.
 """
 
 from __future__ import annotations
@@ -7,17 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.column_statistics import find_signs
-from cavity.common.namespaces import NUMPY
+from cavity.common.namespaces import namespace
 from cavity.common.types import Floats, Ints
 from cavity.pool.networks import FARTHEST, Network
 
-UNITS = 100, 50  # of the hidden layers
 LEAST_EPOCHS = 2  # passes over the rows before the first stage ends
 # rows per step
 USUAL_BATCH = 64
@@ -25,15 +26,25 @@ MOST_BATCH = 512
 # steps per epoch, as far as MOST_BATCH allows
 LEAST_BATCHES = 4
 MOST_BATCHES = 32
-# of AdamW; slopes decay, biases do not
-RATE = 0.03
+# of AdamW: the rate times the units of the first layer; wide layers need small steps
+RATE_BY_UNITS = 3.0
+# slopes decay, biases do not
 DECAY = 0.1
 # shares that the running means of gradients and of their squares keep at each step
 MOMENTUM = 0.9
 SQUARES = 0.99
 AVERAGED = 0.25  # share of the steps, at the end, whose weights are averaged
 
-Array = NDArray[np.float32]
+Array = Any  # of NumPy or, on a GPU, of torch; 32 bits per number
+Host = NDArray[np.float32]
+
+
+class NetworkShape(NamedTuple):
+    """How large networks are, and where they are trained."""
+
+    count: int  # of networks, whose scores are averaged
+    units: tuple[int, int]  # of the hidden layers
+    device: str = "cpu"
 
 
 def train_networks(
@@ -42,7 +53,7 @@ def train_networks(
     weight: Floats | None,
     n_classes: int,
     *,
-    count: int,
+    shape: NetworkShape,
     seed: int,
     steps: int,
 ) -> Iterator[tuple[int, Network]]:
@@ -68,12 +79,19 @@ def train_networks(
         Z = Z @ axes
 
     rng = np.random.default_rng(seed)
-    layers = _draw_layers(count, (Z.shape[1], *UNITS, n_classes), rng)
+    layers = _draw_layers(shape.count, (Z.shape[1], *shape.units, n_classes), rng)
     size = choose_batch(len(y))
-    batches = _draw_batches(len(y), size, count, rng)
+    batches = _draw_batches(len(y), size, shape.count, rng)
     stage = max(steps, LEAST_EPOCHS * math.ceil(len(y) / size))
-    stages = _train(layers, Z, labels, omega.astype(np.float32), batches, stage)
-    for taken, (first, first_bias, second, second_bias, last, last_bias) in stages:
+    rows = Rows(
+        send(Z, shape.device),
+        send(labels, shape.device),
+        send(omega.astype(np.float32), shape.device),
+    )
+    layers = [send(part, shape.device) for part in layers]
+    for taken, averaged in _train(layers, rows, batches, stage):
+        on_host = [namespace(part).host(part).astype(np.float32) for part in averaged]
+        first, first_bias, second, second_bias, last, last_bias = on_host
         if axes is not None:
             first = axes @ first
         network = Network(
@@ -90,6 +108,24 @@ def train_networks(
         yield taken, network
 
 
+class Rows(NamedTuple):
+    """What networks are trained on."""
+
+    Z: Array  # [N D], standardised
+    labels: Array  # [N C], 1 at the label
+    omega: Array  # [N], weights
+
+
+def send(x: Host, device: str) -> Array:
+    """Return an array, or a tensor on a GPU."""
+    if device == "cpu":
+        return x
+
+    import torch
+
+    return torch.as_tensor(x, device=device)
+
+
 def standardise(X: Floats, weight: Floats | None) -> tuple[Any, Any, Any]:
     """Return columns with weighted mean 0 and variance 1, clipped; shift and scale."""
     shift = np.average(X, 0, weight)
@@ -104,7 +140,7 @@ def choose_batch(n_rows: int) -> int:
     return max(1, min(size, n_rows // LEAST_BATCHES))
 
 
-def _find_axes(Z: Array) -> Array:
+def _find_axes(Z: Host) -> Host:
     """Return axes [D R] that span the rows, on which these have a mean square of 1."""
     _, size, axes = np.linalg.svd(Z, full_matrices=False)
     kept = axes[size > 1e-5 * size[0]]
@@ -116,7 +152,7 @@ def _find_axes(Z: Array) -> Array:
 
 def _draw_layers(
     K: int, sizes: tuple[int, ...], rng: np.random.Generator
-) -> list[Array]:
+) -> list[Host]:
     """Draw slopes [K n m] and biases [K 1 m] of each layer.
 
     Uniform, with the bounds of Glorot and Bengio.
@@ -141,19 +177,14 @@ def _draw_batches(
 
 
 def _train(
-    layers: list[Array],
-    Z: Array,
-    labels: Array,
-    omega: Array,
-    batches: Iterator[Ints],
-    stage: int,
+    layers: list[Array], rows: Rows, batches: Iterator[Ints], stage: int
 ) -> Iterator[tuple[int, list[Array]]]:
-    """Minimise the log loss of rows Z with weights ω.
+    """Minimise the log loss of the rows.
 
     Yield layers averaged over the last quarter of `stage` steps, 2 `stage`, ...
     """
     average: Any = 0.0
-    updates = _take_steps(layers, Z, labels, omega, batches)
+    updates = _take_steps(layers, rows, batches)
     for t, theta in enumerate(updates, start=1):
         averaged = t - stage + math.ceil(AVERAGED * stage)
         if averaged > 0:
@@ -165,43 +196,45 @@ def _train(
 
 
 def _take_steps(
-    layers: list[Array],
-    Z: Array,
-    labels: Array,
-    omega: Array,
-    batches: Iterator[Ints],
+    layers: list[Array], rows: Rows, batches: Iterator[Ints]
 ) -> Iterator[Array]:
     """Yield all weights as one vector after each step of AdamW.
 
     The next step overwrites it.
     """
-    theta = np.concatenate([part.ravel() for part in layers])
-    gradient = np.empty_like(theta)
+    xp = namespace(layers[0])
+    theta = xp.join([part.reshape(-1) for part in layers])
+    gradient = 0 * theta
+    mean = 0 * theta
+    square = 0 * theta
     here = _view(theta, layers)
     slope = _view(gradient, layers)
-    decay = [np.full(part.size, DECAY * (part.shape[1] > 1)) for part in layers]
-    kept = (1 - RATE * np.concatenate(decay)).astype(np.float32)
-    mean = np.zeros_like(theta)
-    square = np.zeros_like(theta)
-    for t, rows in enumerate(batches, start=1):
-        weight = omega[rows][..., None] / rows.shape[1]
-        _differentiate(here, slope, Z[rows], labels[rows], weight)
+    first_rate = RATE_BY_UNITS / here[0].shape[2]
+    for t, some in enumerate(batches, start=1):
+        weight = rows.omega[some][..., None] / some.shape[1]
+        _differentiate(here, slope, rows.Z[some], rows.labels[some], weight)
 
         mean += (1 - MOMENTUM) * (gradient - mean)
         square += (1 - SQUARES) * (gradient * gradient - square)
-        rate = RATE / (1 - MOMENTUM**t)
-        spread = np.sqrt(square / (1 - SQUARES**t)) + 1e-8
+        spread = xp.sqrt(square / (1 - SQUARES**t)) + 1e-8
+        rate = first_rate / (1 - MOMENTUM**t)
 
-        theta *= kept
+        for part in here[::2]:
+            part *= 1 - first_rate * DECAY
         theta -= rate * mean / spread
         yield theta
 
 
 def _view(vector: Array, layers: list[Array]) -> list[Array]:
     """Return the parts of a vector in the shapes of the layers."""
-    ends = np.cumsum([part.size for part in layers])[:-1]
-    parts = zip(np.split(vector, ends), layers, strict=True)
-    return [part.reshape(layer.shape) for part, layer in parts]
+    views = []
+    start = 0
+    for layer in layers:
+        stop = start + math.prod(layer.shape)
+        views.append(vector[start:stop].reshape(layer.shape))
+        start = stop
+
+    return views
 
 
 def _differentiate(
@@ -211,17 +244,18 @@ def _differentiate(
 
     z: rows [K b D]; ω: their weights [K b 1].
     """
+    xp = namespace(z)
     slopes = layers[::2]
     biases = layers[1::2]
     values = [z]  # inputs of each layer
     for A, a in zip(slopes[:-1], biases[:-1], strict=True):
-        values.append(np.maximum(values[-1] @ A + a, 0))
+        values.append(xp.maximum(values[-1] @ A + a, 0))
 
-    log_p = NUMPY.log_softmax(values[-1] @ slopes[-1] + biases[-1])
-    error = (np.exp(log_p) - labels) * omega
+    log_p = xp.log_softmax(values[-1] @ slopes[-1] + biases[-1])
+    error = (xp.exp(log_p) - labels) * omega
     for i in reversed(range(len(values))):
         value = values[i]
-        np.matmul(value.swapaxes(1, 2), error, out=slope[2 * i])
-        error.sum(1, keepdims=True, out=slope[2 * i + 1])
+        slope[2 * i][...] = xp.swap(value) @ error
+        slope[2 * i + 1][...] = error.sum(1)[:, None]
         if i:
-            error = (error @ slopes[i].swapaxes(1, 2)) * (value > 0)
+            error = (error @ xp.swap(slopes[i])) * (value > 0)

@@ -31,6 +31,8 @@ class MembersPlan:
     pools: bool = False
     linear: bool = False  # class frequencies and logistic regression are members
     networks: int = 0  # number of small networks, which differ in their starting values
+    units: tuple[int, int] = (100, 50)  # of their hidden layers
+    device: str = "cpu"  # that trains them
     network_steps: int = 0  # most steps of each
     trees: int = 0  # trees of the forest
     rate: float = 0.0  # learning rate of boosting; 0: it is not a member
@@ -43,7 +45,8 @@ class MembersPlan:
     def from_json(cls, value: dict[str, Any]) -> Self:
         """Return a stored plan."""
         bids = tuple(Bid(*bid) for bid in value.get("bids", ()))
-        return cls(**{**value, "bids": bids})
+        units = tuple(value.get("units", cls.units))
+        return cls(**{**value, "bids": bids, "units": units})
 
     def describe(self) -> str:
         """Return the members in words."""

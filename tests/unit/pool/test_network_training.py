@@ -9,7 +9,7 @@ import torch
 from cavity.pool import network_training as networks
 from cavity.pool.member_rows import MemberTask
 from cavity.pool.members import MemberRows, Networks
-from cavity.pool.network_training import train_networks
+from cavity.pool.network_training import NetworkShape, Rows, train_networks
 from cavity.pool.sklearn_trees import TreeColumns
 
 
@@ -19,8 +19,11 @@ def draw(n_classes):
     return X, np.arange(90) % n_classes
 
 
+SMALL = NetworkShape(2, (100, 50))
+
+
 def train(X, y, weight=None):
-    return next(train_networks(X, y, weight, 3, count=2, seed=0, steps=300))[1]
+    return next(train_networks(X, y, weight, 3, shape=SMALL, seed=0, steps=300))[1]
 
 
 def score(layers, z):
@@ -28,22 +31,21 @@ def score(layers, z):
     return torch.relu(a @ layers[2] + layers[3]) @ layers[4] + layers[5]
 
 
+@pytest.mark.parametrize("send", [np.copy, torch.tensor], ids=["NumPy", "torch"])
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_training_takes_the_steps_of_adamw(n_classes):
+def test_training_takes_the_steps_of_adamw(n_classes, send):
     """The weights after nine steps are those of torch's autograd and AdamW; the last
-    three are averaged.
+    three are averaged. The same lines run on arrays and on tensors.
     """
     X, y = draw(n_classes)
     Z, labels = X.astype(np.float32), np.eye(n_classes, dtype=np.float32)[y]
     omega = np.random.default_rng(1).uniform(0.5, 2, 90).astype(np.float32)
     rng = np.random.default_rng(2)
-    layers = networks._draw_layers(2, (4, 7, 5, n_classes), rng)
+    layers = networks._draw_layers(2, (4, 60, 5, n_classes), rng)
     batches = list(islice(networks._draw_batches(90, 10, 2, rng), 9))
-    steps, found = next(
-        networks._train(
-            [part.copy() for part in layers], Z, labels, omega, iter(batches), 9
-        )
-    )
+    rows = Rows(send(Z), send(labels), send(omega))
+    start = [send(part) for part in layers]
+    steps, found = next(networks._train(start, rows, iter(batches), 9))
     assert steps == 9
 
     theirs = [torch.from_numpy(part.copy()).requires_grad_() for part in layers]
@@ -52,7 +54,7 @@ def test_training_takes_the_steps_of_adamw(n_classes):
             {"params": theirs[::2], "weight_decay": networks.DECAY},
             {"params": theirs[1::2], "weight_decay": 0.0},
         ],
-        lr=networks.RATE,
+        lr=networks.RATE_BY_UNITS / 60,
         betas=(networks.MOMENTUM, networks.SQUARES),
     )
     last = []
@@ -67,12 +69,14 @@ def test_training_takes_the_steps_of_adamw(n_classes):
         optimiser.step()
         last.append([part.detach().numpy().copy() for part in theirs])
     for ours, *others in zip(found, *last[-3:], strict=True):
-        np.testing.assert_allclose(ours, np.mean(others, 0), atol=2e-5)
+        np.testing.assert_allclose(np.asarray(ours), np.mean(others, 0), atol=2e-5)
 
 
 def test_the_mean_of_the_scores_counts():
     X, y = draw(3)
-    _, found = next(train_networks(X, y, None, 1 + y.max(), count=2, seed=0, steps=30))
+    _, found = next(
+        train_networks(X, y, None, 1 + y.max(), shape=SMALL, seed=0, steps=30)
+    )
     z = torch.from_numpy(((X - X.mean(0)) / X.std(0)).astype(np.float32))
     mean = score([torch.from_numpy(part) for part in found[3:]], z).mean(0)
     np.testing.assert_allclose(
@@ -94,11 +98,13 @@ def test_more_steps_go_on_where_fewer_ended():
     choose the number.
     """
     X, y = draw(3)
-    stages = train_networks(X, y, None, 3, count=2, seed=0, steps=10)
+    stages = train_networks(X, y, None, 3, shape=SMALL, seed=0, steps=10)
     grown = dict(islice(stages, 3))
     assert list(grown) == [10, 20, 40]
     for steps, network in grown.items():
-        taken, alone = next(train_networks(X, y, None, 3, count=2, seed=0, steps=steps))
+        taken, alone = next(
+            train_networks(X, y, None, 3, shape=SMALL, seed=0, steps=steps)
+        )
         assert taken == steps
         for ours, theirs in zip(network, alone, strict=True):
             np.testing.assert_array_equal(ours, theirs)
@@ -118,7 +124,7 @@ def test_held_out_rows_choose_the_steps():
             for part in (slice(400), slice(400, 600))
         )
         task = MemberTask(rows, TreeColumns.first(3), held)
-        recipe = Networks(2, 0, 800, 100)
+        recipe = Networks(SMALL, 0, 800, 100)
         network, known = recipe.fit(task)
         taken[name] = known.steps
         again, same = known.fit(task)
@@ -145,7 +151,7 @@ def test_more_columns_than_rows_are_as_few_as_the_rows_span():
     y = (X[:, 0] > 0).astype(np.int64)
     new = rng.normal(size=(50, 41))
     few, many = (
-        next(train_networks(part, y, None, 2, count=2, seed=0, steps=300))[1]
+        next(train_networks(part, y, None, 2, shape=SMALL, seed=0, steps=300))[1]
         for part in (X, np.tile(X, 100))
     )
     np.testing.assert_allclose(
