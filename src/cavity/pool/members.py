@@ -31,7 +31,7 @@ from cavity.pool.member_rows import (
 from cavity.pool.network_training import NetworkShape, standardise, train_networks
 from cavity.pool.networks import LinearModel, Network
 from cavity.pool.plan import MembersPlan
-from cavity.pool.pool import Member
+from cavity.pool.pool import Member, normalised
 from cavity.pool.sklearn_trees import (
     bin_without_weights,
     choose_columns,
@@ -39,6 +39,7 @@ from cavity.pool.sklearn_trees import (
     make_forest,
 )
 from cavity.pool.tree_ensembles import Forest
+from cavity.pool.weights import fit_temperature
 from cavity.tables.table import Table
 
 # up to this size, threads of boosting and of a forest wait for each other
@@ -177,9 +178,16 @@ class Networks:
 
 
 def _find_loss(member: Member, held: MemberRows) -> Floats:
-    """Return the log loss of each held-out row."""
-    log_p = member.log_proba(held.X)[np.arange(len(held.y)), held.y]
-    return -np.asarray(log_p, dtype=np.float64)
+    """Return the log loss of each held-out row at the member's best temperature.
+
+    The weights of the pool temper it, so training may go on where it sharpens too much.
+    """
+    log_p = np.asarray(member.log_proba(held.X), dtype=np.float64)
+    weight = held.weight
+    if weight is None:
+        weight = np.ones(len(held.y))
+    tempered = normalised(fit_temperature(log_p, held.y, weight) * log_p)
+    return -tempered[np.arange(len(held.y)), held.y]
 
 
 def _is_clear(gain: Floats, loss: Floats, weight: Floats | None) -> bool:

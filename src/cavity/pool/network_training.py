@@ -42,7 +42,7 @@ Host = NDArray[np.float32]
 class NetworkShape(NamedTuple):
     """How large networks are, and where they are trained."""
 
-    count: int  # of networks, whose scores are averaged
+    number: int  # of networks, whose scores are averaged
     units: tuple[int, int]  # of the hidden layers
     device: str = "cpu"
 
@@ -79,9 +79,9 @@ def train_networks(
         Z = Z @ axes
 
     rng = np.random.default_rng(seed)
-    layers = _draw_layers(shape.count, (Z.shape[1], *shape.units, n_classes), rng)
+    layers = _draw_layers(shape.number, (Z.shape[1], *shape.units, n_classes), rng)
     size = choose_batch(len(y))
-    batches = _draw_batches(len(y), size, shape.count, rng)
+    batches = _draw_batches(len(y), size, shape.number, rng)
     stage = max(steps, LEAST_EPOCHS * math.ceil(len(y) / size))
     rows = Rows(
         send(Z, shape.device),
