@@ -15,6 +15,7 @@ import numpy as np
 from cavity.errors import NotPositiveDefinite
 from cavity.fitting import adapter
 from cavity.fitting.begin import Begun
+from cavity.fitting.bids import bid_to_refit, make_quick, take_bids
 from cavity.fitting.cases import number_folds
 from cavity.fitting.fit import Candidates, ClassifierFit, Judge, Judged, Trained
 from cavity.fitting.folds import MEMBERS, Folds, note_groups
@@ -101,6 +102,11 @@ class EvalSet:
         """Fit members to the rows that train; held-out rows decide how large they get."""
         request = fit.request
         recipes = list(fit.recipes)
+        bidding = fit.plan.members.asks
+        if bidding:
+            import sklearn.ensemble  # noqa: F401  it takes seconds of no member
+
+            recipes = [make_quick(recipe) for recipe in recipes]
         if not recipes or not isinstance(self.trains, Table):
             return Candidates()
 
@@ -112,6 +118,7 @@ class EvalSet:
             members=tuple(found),
             seconds=request.clock.spent() - began,
             notes=note_missing(request, recipes[len(found) :]),
+            quick=tuple(found) if bidding else (),
         )
 
     def hold_out(self, trained: Trained) -> tuple[HeldOut, Candidates]:
@@ -131,6 +138,9 @@ class EvalSet:
             seconds=begun.seconds,
             of=self.of,
         )
+        if candidates.quick and isinstance(self.trains, Table):
+            return take_bids(fit, found, candidates, self.trains, self.held)
+
         return found, candidates
 
     def _is_small_part(self, cases: Facts) -> bool:
@@ -141,7 +151,13 @@ class EvalSet:
         """Keep the members that count."""
         candidates = trained.candidates
         members = drop_weightless(candidates.members, verdict)
-        return Judged(trained.begun, verdict, members, notes=candidates.notes)
+        return Judged(
+            trained.begun,
+            verdict,
+            members,
+            notes=candidates.notes,
+            bids=candidates.bids,
+        )
 
 
 class Part(EvalSet):
@@ -158,12 +174,18 @@ class Part(EvalSet):
         fit, begun, candidates = trained
         if not fit.plan.training.sample and has_time_to_extend(fit, begun, verdict):
             begun = extend(fit, begun)
-        if fit.plan.members.refits and fit.request.clock.has(candidates.seconds):
+        bids = candidates.bids
+        refits = fit.plan.members.refits and fit.request.clock.has(candidates.seconds)
+        if refits and candidates.quick:
+            bid = bid_to_refit(fit, candidates, verdict, self.held)
+            bids = (*bids, bid)
+            refits = bid.accepted
+        if refits:
             members, verdict = refit_members(fit, candidates.recipes, verdict)
         else:
             members = drop_weightless(candidates.members, verdict)
 
-        return Judged(begun, verdict, members, notes=candidates.notes)
+        return Judged(begun, verdict, members, notes=candidates.notes, bids=bids)
 
 
 def drop_weightless(

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
+from cavity.common.cores import count_cores
 from cavity.common.types import Floats
 from cavity.engine.training.threads import limit_openmp
 from cavity.pool.boosting import Boosting
@@ -52,7 +53,7 @@ NETWORK_STEPS = 300  # before held-out rows ask for more
 CLEAR_GAIN = 0.01
 LINEAR_ROWS = 20_000  # for logistic regression: more rows tell no more
 LINEAR_STRENGTH = 0.3  # C of logistic regression, in units of the rows' mean weight
-FIRST_TREES = 8  # of a forest within a time limit, before the clock is asked
+FIRST_TREES = 8  # of a forest, before the clock or a bid is asked
 HALF_ROW = 0.5  # added to the count of each class
 
 
@@ -202,6 +203,15 @@ class Forests:
     seed: int
 
     name: ClassVar[str] = "extra trees"
+
+    def quick(self) -> Forests:
+        """Return a recipe of a few trees, which tells what more of them promise."""
+        return replace(self, trees=min(FIRST_TREES, self.trees))
+
+    def count_turns(self, X: Floats) -> int:
+        """Return how many trees grow one after the other."""
+        threads = 1 if needs_one_thread(X) else count_cores()
+        return math.ceil(self.trees / threads)
 
     def fit(self, task: MemberTask) -> tuple[Forest, Forests]:
         coded, columns = task.rows.for_trees(task.columns)

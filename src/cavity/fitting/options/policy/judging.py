@@ -22,7 +22,6 @@ FOLD_ROWS = {"fast": 500, "balanced": 2000}
 LEAST_PARTS = 5
 HELD_MOST = 4000
 LEAST_GROUPS = 10  # of rows that stay together, in a part that judges the model
-REFIT_ROWS = 50_000  # up to which members of the pool are fitted again, to all rows
 
 # Members of the pool. [39, 65]
 TREES = {"fast": 0, "balanced": 100}
@@ -122,7 +121,7 @@ def count_group_parts(rows: int, groups: int, most: int) -> int:
 def plan_members(config: ClassifierConfig, cases: Cases) -> MembersPlan:
     """Plan which classifiers are pooled with the Gaussian process."""
     rows = cases.size.rows
-    refits = rows <= REFIT_ROWS and config.effort != "fast"
+    refits = config.effort != "fast"
     if not (cases.in_memory and pools(config)):
         return MembersPlan(refits=refits, why=_explain_pool(config))
     if not isinstance(config.ensemble, str):
