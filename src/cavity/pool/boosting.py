@@ -80,6 +80,13 @@ class Boosting:
         found = replace(recipe, rounds=best, slope=slope)
         return rows.make_member(model, columns, best), found
 
+    def scale(self, share: float) -> Boosting:
+        """Return the recipe with fewer and larger steps, or with more and smaller ones."""
+        if self.rounds is None:
+            return replace(self, rate=self.rate / share)
+
+        return replace(self, rate=self.rate / share, rounds=round(share * self.rounds))
+
     def quick(self) -> Boosting:
         """Return a recipe of few rounds of small trees, which tells what more promise."""
         return replace(

@@ -64,6 +64,9 @@ class Recipe(Protocol):
     def name(self) -> str:
         """Name of the member in plans and messages."""
 
+    def scale(self, share: float) -> Recipe:
+        """Return the recipe of a member that takes this share of the seconds."""
+
     def fit(self, task: MemberTask) -> tuple[Member, Recipe]:
         """Return the fitted member, and the recipe for other fits.
 
@@ -76,6 +79,9 @@ class Frequencies:
     """Class frequencies: the best prediction for a table without signal."""
 
     name: ClassVar[str] = "class frequencies"
+
+    def scale(self, share: float) -> Frequencies:
+        return self
 
     def fit(self, task: MemberTask) -> tuple[Forest, Frequencies]:
         rows = task.rows
@@ -100,6 +106,9 @@ class Linear:
     """Multinomial logistic regression."""
 
     name: ClassVar[str] = "logistic regression"
+
+    def scale(self, share: float) -> Linear:
+        return self
 
     def fit(self, task: MemberTask) -> tuple[LinearModel, Linear]:
         from sklearn.linear_model import LogisticRegression
@@ -127,6 +136,10 @@ class Networks:
     steps: int  # before held-out rows ask for more
 
     name: ClassVar[str] = "networks"
+
+    def scale(self, share: float) -> Networks:
+        steps = round(share * self.steps)
+        return replace(self, steps=steps, most=round(share * self.most))
 
     def fit(self, task: MemberTask) -> tuple[Network, Networks]:
         rows = task.rows
@@ -204,6 +217,9 @@ class Forests:
 
     name: ClassVar[str] = "extra trees"
 
+    def scale(self, share: float) -> Forests:
+        return replace(self, trees=max(1, round(share * self.trees)))
+
     def quick(self) -> Forests:
         """Return a recipe of a few trees, which tells what more of them promise."""
         return replace(self, trees=min(FIRST_TREES, self.trees))
@@ -250,6 +266,9 @@ class Given:
     @property
     def name(self) -> str:
         return type(self.classifier).__name__
+
+    def scale(self, share: float) -> Given:
+        return self
 
     def fit(self, task: MemberTask) -> tuple[Member, Given]:
         from sklearn.base import clone

@@ -85,8 +85,10 @@ def estimate_seconds(plan: FitPlan, slowness: float) -> Seconds:
     found = {"training": _train(training, distinct)}
     if judging is not None and judging.how in ("folds", "one fold"):
         kept = round(distinct * (1 - 1 / judging.parts))
-        fits = judging.parts if judging.how == "folds" else 1
-        found["folds"] = fits * _count_again(training) * _train(training, kept)
+        fits = judging.folds * judging.share * _count_again(training)
+        found["folds"] = fits * _train(training, kept)
+    elif judging is not None and training.optimizer == "lbfgs" and not training.sample:
+        found["training"] *= 1 + judging.again
     if judging is not None and plan.members.linear:
         found["pool"] = _fit_members(training, judging, plan.members)
     return {stage: slowness * seconds for stage, seconds in found.items()}
@@ -131,9 +133,9 @@ def _step(plan: TrainingPlan, rows: int) -> float:
 def _fit_members(
     training: TrainingPlan, judging: JudgingPlan, members: MembersPlan
 ) -> float:
-    fits = 1
+    fits = 1.0
     if judging.how == "folds":
-        fits = judging.parts + 1
+        fits = judging.folds * judging.share + 1
     elif members.refits:
         fits = 2
 
