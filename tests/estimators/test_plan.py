@@ -1,5 +1,6 @@
 """`plan_`: what a fit decided is what it did, and anyone can read it."""
 
+import functools
 import itertools
 import pickle
 from dataclasses import asdict, replace
@@ -135,10 +136,10 @@ def test_the_estimate_grows_with_the_work(fitted):
     assert 0.01 < measure_slowness() < 1000
 
 
-def plan_of(effort, size):
+def plan_of(effort, size, largest_class=None):
     """The plan of a fit to a table of this size in memory."""
     config = GPClassifier(effort=effort, device="cpu")._config()
-    cases = Cases(size, in_memory=True, eval_set=False)
+    cases = Cases(size, in_memory=True, eval_set=False, most_of_a_class=largest_class)
     judging = plan_judging(config, cases)
     rest = size._replace(
         rows=size.rows - (size.rows // judging.parts if judging.how == "part" else 0)
@@ -149,6 +150,43 @@ def plan_of(effort, size):
         judging=judging,
         members=plan_members(config, cases),
     )
+
+
+def find_largest_step(seconds, first, last):
+    """The largest ratio of seconds(n) and seconds(n + 1), found by bisection."""
+    here, there = seconds(first), seconds(last)
+    ratio = max(here, there) / min(here, there)
+    if ratio < 1.15:
+        return 1.0
+    if last - first == 1:
+        return ratio
+    middle = (first + last) // 2
+    return max(
+        find_largest_step(seconds, first, middle),
+        find_largest_step(seconds, middle, last),
+    )
+
+
+@pytest.mark.parametrize("effort", ["fast", "balanced"])
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_one_row_more_never_changes_the_seconds_by_more_than_three_tenths(
+    effort, classes
+):
+    latent = 1 if classes == 2 else classes
+
+    @functools.cache
+    def seconds(rows, columns):
+        size = TableSize(rows, columns, classes, latent, rows)
+        plan = plan_of(effort, size, largest_class=rows // classes)
+        return sum(estimate_seconds(plan, 1.0).values())
+
+    places = np.unique(np.geomspace(30, 150_000, 110).astype(int)).tolist()
+    for columns in (4, 20, 100):
+        steps = [
+            find_largest_step(functools.partial(seconds, columns=columns), a, b)
+            for a, b in itertools.pairwise(places)
+        ]
+        assert max(steps) <= 1.3, (columns, places[int(np.argmax(steps))])
 
 
 @pytest.mark.parametrize(("rows", "boosts"), [(19, False), (20, True)])

@@ -17,11 +17,13 @@ from cavity.engine.training import loop
 from cavity.explain import sampling
 from cavity.fitting import verdict
 from cavity.fitting.options import method, regression_methods
+from cavity.fitting.options.policy import bids
 from cavity.fitting.options.policy.judging import (
     FOLD_ROWS,
     FOLDS,
     HELD_MOST,
-    REFIT_ROWS,
+    LARGE_ROWS,
+    SMALL_ROWS,
 )
 from cavity.fitting.options.policy.training import BATCH_BYTES, MOST_SITES
 from cavity.fitting.options.policy.work import POINTS_PER_ROOT, SMALL_WORK, USUAL_POINTS
@@ -54,16 +56,18 @@ QUOTED = {
         f"take up to {fitting.IN_MEMORY // MIB} MB, they stay in memory",
     ],
     "docs/default.md": [
-        f"boosting above {folds['balanced']:,} rows",
+        f"boosting above {LARGE_ROWS:,} rows",
         f"at most {POINTS_PER_ROOT:g} √N, or {USUAL_POINTS})",
-        f'folds up to {folds["balanced"]:,} rows (`"fast"`: {folds["fast"]}), '
-        f"otherwise a fifth of the rows, "
-        f"at most {HELD_MOST:,}.",
+        f'all folds up to {folds["balanced"]:,} rows (`"fast"`: {folds["fast"]}). ',
+        f"a fifth of the rows is held out, at most {HELD_MOST:,}.",
         f"below a weight of {verdict.LEAST_WEIGHT}",
-        f"to all rows (up to {REFIT_ROWS:,})",
+        f'to all rows (`"fast"`: up to {LARGE_ROWS:,})',
+        f"more than {bids.BID_SECONDS:g} CPU seconds",
         f'| up to {folds["balanced"]:,} rows (`"fast"`: {folds["fast"]}) | {least} '
         f"folds that learn again "
-        f"({most} up to {folds['fast'] // most} rows) |",
+        f"({most} up to {SMALL_ROWS // most} rows) |",
+        f'| up to {least * folds["balanced"]:,} rows '
+        f'(`"fast"`: {least * folds["fast"]}) |',
     ],
     "docs/deploy.md": [
         f"opset {onnx_graph.OPSET} ({onnx_graph.TEXT_OPSET} with columns of codes, "

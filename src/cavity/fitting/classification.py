@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
 from cavity.common.ranks import run_together
@@ -150,6 +151,9 @@ def record(fit: ClassifierFit, judged: Judged) -> Result:
         left_out=usual,
     )
     verdict = judged.verdict
+    plan = fit.plan
+    if judged.bids:
+        plan = replace(plan, members=replace(plan.members, bids=judged.bids))
     calibration = None
     if verdict is not None:
         calibration = verdict.held_out.how
@@ -168,7 +172,7 @@ def record(fit: ClassifierFit, judged: Judged) -> Result:
         evidence_name=adapter.name_evidence(config, rows.table),
         calibration=calibration,
         estimate=None if verdict is None else verdict.estimate,
-        plan=fit.plan,
+        plan=plan,
         evidence_rows=hold_rows(begun),
         shares=describe_rows(rows.table, rows.features, config.class_weight is None),
         held_out=None if verdict is None else list_held_out(fit, verdict),

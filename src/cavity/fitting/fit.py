@@ -12,6 +12,7 @@ from cavity.fitting.request import Request
 from cavity.fitting.training_rows import TrainingRows
 from cavity.fitting.verdict import Verdict
 from cavity.pool.members import FittedMember, Recipe
+from cavity.pool.plan import Bid
 from cavity.pool.pool import Member
 from cavity.tables.labelled import LabelledTable
 from cavity.tables.table import Facts
@@ -24,6 +25,8 @@ class Candidates(NamedTuple):
     members: tuple[FittedMember, ...] = ()  # fitted to the rows that train
     seconds: float = 0.0  # that their fits took
     notes: tuple[str, ...] = ()  # for the user
+    quick: tuple[FittedMember, ...] = ()  # that bid for full fits
+    bids: tuple[Bid, ...] = ()
 
 
 class Judged(NamedTuple):
@@ -34,6 +37,7 @@ class Judged(NamedTuple):
     members: tuple[Member, ...] = ()  # of the pool
     repaired: bool = False  # the model alone is worse than class frequencies
     notes: tuple[str, ...] = ()
+    bids: tuple[Bid, ...] = ()  # of costly members
 
 
 class ClassifierFit(NamedTuple):

@@ -61,9 +61,11 @@ class Folds:
         """Predict every fold by models that learnt without it, while there is time."""
         fit, begun, candidates = trained
         clock = fit.request.clock
-        epochs = max(1, len(begun.run.history))
         numbers = [i for i in range(self.plan.parts) if (self.fold == i).any()]
-        recipes = candidates.recipes
+        numbers = numbers[: self.plan.folds]
+        share = self.plan.share
+        epochs = max(1, round(share * len(begun.run.history)))
+        recipes = tuple(recipe.scale(share) for recipe in candidates.recipes)
         notes = list(candidates.notes)
         judged: list[HeldOut] = []
         for i in self._show(numbers, fit.request.verbose):
@@ -84,16 +86,17 @@ class Folds:
                 continue
 
             if not judged:  # members without weight are not fitted again
-                kept = np.flatnonzero(weigh(held)[1:])
-                recipes = tuple(recipes[j] for j in kept)
-                held = drop_members(held, np.append(0, kept + 1))
+                counts = np.flatnonzero(weigh(held)[1:])
+                recipes = tuple(recipes[j] for j in counts)
+                held = drop_members(held, np.append(0, counts + 1))
             judged.append(held)
 
         if not judged:
             return None, Candidates(notes=tuple(notes))
 
-        joined = self._join(judged, len(numbers), begun.seconds)
-        recipes = recipes[: len(joined.log_proba) - 1]
+        joined = self._join(judged, begun.seconds)
+        kept = recipes[: len(joined.log_proba) - 1]
+        recipes = tuple(recipe.scale(1 / share) for recipe in kept)
         return joined, Candidates(recipes, notes=tuple(notes))
 
     def _show(self, numbers: list[int], verbose: int) -> Iterable[int]:
@@ -139,11 +142,11 @@ class Folds:
         )
         return found, tuple(member.recipe for member in members)
 
-    def _join(self, judged: list[HeldOut], folds: int, seconds: float) -> HeldOut:
+    def _join(self, judged: list[HeldOut], seconds: float) -> HeldOut:
         """Join the folds; `seconds`: of the model that they judge."""
         how = f"{len(judged)} folds{note_groups(self.trains)}"
-        if len(judged) < folds:
-            how = f"{len(judged)} of {folds} folds{note_groups(self.trains)}"
+        if len(judged) < self.fold.max() + 1:
+            how = f"{len(judged)} of {self.fold.max() + 1} folds{note_groups(self.trains)}"
         joined = join_folds(judged, how)
         own, *others = joined.seconds
         return joined._replace(seconds=(own + seconds, *others))

@@ -12,9 +12,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from cavity.engine import runs
 from cavity.errors import NotPositiveDefinite
 from cavity.fitting import adapter
 from cavity.fitting.begin import Begun
+from cavity.fitting.bids import bid_to_refit, make_quick, take_bids
 from cavity.fitting.cases import number_folds
 from cavity.fitting.fit import Candidates, ClassifierFit, Judge, Judged, Trained
 from cavity.fitting.folds import MEMBERS, Folds, note_groups
@@ -101,6 +103,11 @@ class EvalSet:
         """Fit members to the rows that train; held-out rows decide how large they get."""
         request = fit.request
         recipes = list(fit.recipes)
+        bidding = fit.plan.members.asks
+        if bidding:
+            import sklearn.ensemble  # noqa: F401  it takes seconds of no member
+
+            recipes = [make_quick(recipe) for recipe in recipes]
         if not recipes or not isinstance(self.trains, Table):
             return Candidates()
 
@@ -112,6 +119,7 @@ class EvalSet:
             members=tuple(found),
             seconds=request.clock.spent() - began,
             notes=note_missing(request, recipes[len(found) :]),
+            quick=tuple(found) if bidding else (),
         )
 
     def hold_out(self, trained: Trained) -> tuple[HeldOut, Candidates]:
@@ -131,6 +139,9 @@ class EvalSet:
             seconds=begun.seconds,
             of=self.of,
         )
+        if candidates.quick and isinstance(self.trains, Table):
+            return take_bids(fit, found, candidates, self.trains, self.held)
+
         return found, candidates
 
     def _is_small_part(self, cases: Facts) -> bool:
@@ -141,7 +152,13 @@ class EvalSet:
         """Keep the members that count."""
         candidates = trained.candidates
         members = drop_weightless(candidates.members, verdict)
-        return Judged(trained.begun, verdict, members, notes=candidates.notes)
+        return Judged(
+            trained.begun,
+            verdict,
+            members,
+            notes=candidates.notes,
+            bids=candidates.bids,
+        )
 
 
 class Part(EvalSet):
@@ -157,13 +174,21 @@ class Part(EvalSet):
         """Add held-out rows to the Gaussian process, and fit members again, in time."""
         fit, begun, candidates = trained
         if not fit.plan.training.sample and has_time_to_extend(fit, begun, verdict):
-            begun = extend(fit, begun)
-        if fit.plan.members.refits and fit.request.clock.has(candidates.seconds):
+            extended = extend(fit, begun)
+            if extended is not begun:
+                begun = learn_again(extended, fit.judge.plan.again)
+        bids = candidates.bids
+        refits = fit.plan.members.refits and fit.request.clock.has(candidates.seconds)
+        if refits and candidates.quick:
+            bid = bid_to_refit(fit, candidates, verdict, self.held)
+            bids = (*bids, bid)
+            refits = bid.accepted
+        if refits:
             members, verdict = refit_members(fit, candidates.recipes, verdict)
         else:
             members = drop_weightless(candidates.members, verdict)
 
-        return Judged(begun, verdict, members, notes=candidates.notes)
+        return Judged(begun, verdict, members, notes=candidates.notes, bids=bids)
 
 
 def drop_weightless(
@@ -222,6 +247,24 @@ def extend(fit: ClassifierFit, begun: Begun) -> Begun:
         return begun._replace(run=run, rows=rows)
 
     return begun
+
+
+def learn_again(begun: Begun, share: float) -> Begun:
+    """Learn for more epochs by L-BFGS, with the rows that were added."""
+    run = begun.run
+    epochs = round(share * begun.plan.max_epochs)
+    if begun.plan.optimizer != "lbfgs" or epochs == 0:
+        return begun
+
+    plan = replace(run.plan, max_epochs=epochs)
+    later = replace(run, plan=plan, history=[], converged=False, callbacks=())
+    runs.train(later)
+    first = len(run.history)
+    rows = [row | {"epoch": first + row["epoch"]} for row in later.history]
+    later.history = [*run.history, *rows]
+    later.plan = run.plan
+    later.guard.repairs += run.guard.repairs
+    return begun._replace(run=later)
 
 
 def note_missing(

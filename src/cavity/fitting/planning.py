@@ -10,13 +10,13 @@ from typing import Any
 
 from cavity.common.progress import announce
 from cavity.engine.warm_up import warm_up
-from cavity.fitting.bids import choose_by_bids
 from cavity.fitting.cases import count_cases, draw_cases, find_cases
 from cavity.fitting.fit import ClassifierFit, Judge
 from cavity.fitting.folds import MEMBERS
 from cavity.fitting.judges import make_judge
 from cavity.fitting.options.configuration import ClassifierConfig
 from cavity.fitting.options.plan import FitPlan, JudgingPlan, TableSize, TrainingPlan
+from cavity.fitting.options.policy.bids import asks_bids
 from cavity.fitting.options.policy.judging import (
     Cases,
     plan_fast,
@@ -58,7 +58,9 @@ def plan_fit(request: Request[ClassifierConfig], rows: LabelledTable) -> Classif
     judge = make_judge(
         request, rows, cases, choose_judging(request, cases, facts, members)
     )
-    members = choose_by_bids(request, rows, judge, members)
+    trains = TableSize.of(judge.trains, n_columns)
+    asks = asks_bids(request.config, judge.plan, members, trains, request.clock.limit)
+    members = replace(members, asks=asks)
     seen = choose_seen(request, judge, members, n_columns)
     training = prepare_rows(request, rows, seen)
     plan = make_plan(request, rows, facts, judge, members, training)

@@ -77,7 +77,7 @@ def hold_out(
     fold = choose_folds(
         given.X, one_class, judging.parts, request.seed, group=given.kind
     )
-    wanted = range(judging.parts if judging.how == "folds" else 1)
+    wanted = range(judging.folds)
     parts = [fold == i for i in wanted if (fold == i).any()]
     epochs = count_fold_epochs(begun.plan, len(begun.run.history))
     found = list(_predict_parts(request, given, features, parts, epochs))
@@ -90,9 +90,11 @@ def hold_out(
     sd = np.sqrt(np.concatenate([y.var for y in predicted]))
     if judging.how == "folds":
         how = f"{len(found)} folds"
-        if len(found) < len(parts):
-            how = f"{len(found)} of {len(parts)} folds"
-        return TargetsHeldOut(given.select(rows), mean, sd, fold[rows], how)
+        of = 0
+        if len(rows) < given.n_rows:
+            how = f"{len(found)} of {judging.parts} folds"
+            of = given.n_rows
+        return TargetsHeldOut(given.select(rows), mean, sd, fold[rows], how, of)
 
     part = _divide(len(rows))
     of = given.n_rows

@@ -25,6 +25,10 @@ LEAST_ROUNDS = 3
 ROWS_PER_ROUND = 4  # minimum
 # share of the log loss of class frequencies that earlier rounds must have gained
 LEAST_GAIN = 0.005
+# of the gain of twice as many rounds, each time they double; and the least gain of the
+# second half of the rounds at which they double [68]
+SHRINKAGE = 0.45
+LEAST_SLOPE = 0.0086
 # training rows per leaf of a tree; limits of its number of leaves
 LEAF_ROWS = 250
 LEAVES = (8, 127)
@@ -47,6 +51,9 @@ class Boosting:
     # share of the log loss of class frequencies that a tree must gain: it is grown, and
     # walked at each prediction
     tree_price: float = 1e-5
+    first: int | None = None  # rounds before held-out rows are asked; None: a few
+    # share of the log loss of class frequencies that the second half of the rounds gained
+    slope: float = 0.0
 
     name: ClassVar[str] = "boosting"
 
@@ -57,7 +64,7 @@ class Boosting:
         if self.most_rows is not None:
             coded = coded.draw(self.most_rows)
         if self.rounds is not None or held is None:
-            rounds = self.rounds or self._count_first(rows.n_classes)
+            rounds = self.rounds or self.count_first(rows.n_classes)
             model = self._start(coded, rounds)
             return rows.make_member(model, columns), replace(self, rounds=rounds)
 
@@ -68,7 +75,35 @@ class Boosting:
         judge, _ = held._replace(codes=rows.codes).for_trees(columns)
         model, loss = recipe._grow(coded, judge, task.left)
         best = 1 + int(np.argmin(loss))
-        return rows.make_member(model, columns, best), replace(recipe, rounds=best)
+        half = loss[: len(loss) // 2].min(initial=loss[0])
+        slope = float(half - loss.min()) / _find_entropy(coded)
+        found = replace(recipe, rounds=best, slope=slope)
+        return rows.make_member(model, columns, best), found
+
+    def scale(self, share: float) -> Boosting:
+        """Return the recipe with fewer and larger steps, or with more and smaller ones."""
+        if self.rounds is None:
+            return replace(self, rate=self.rate / share)
+
+        return replace(self, rate=self.rate / share, rounds=round(share * self.rounds))
+
+    def quick(self) -> Boosting:
+        """Return a recipe of few rounds of small trees, which tells what more promise."""
+        return replace(
+            self, rate=QUICK_RATE, leaves=QUICK_LEAVES, most_reach=FIRST_REACH
+        )
+
+    def buy_rounds(self, slope: float, n_classes: int) -> Boosting:
+        """Return a recipe that first grows as many rounds as a quick fit promises.
+
+        `slope`: of the quick fit. Each time the rounds double, they gain `SHRINKAGE`
+        times as much; they double while the last third gains `LEAST_GAIN`.
+        """
+        doublings = 0.0
+        if slope > LEAST_SLOPE:
+            doublings = math.log(LEAST_SLOPE / slope) / math.log(SHRINKAGE)
+        rounds = round(self.count_first(n_classes) * 2**doublings)
+        return replace(self, first=min(rounds, round(self.most_reach / self.rate)))
 
     def _fit_to_time(self, rows: MemberRows, left: Left) -> Boosting:
         """Return the recipe whose first rounds take half of the seconds that are left.
@@ -101,7 +136,7 @@ class Boosting:
         """
         entropy = _find_entropy(rows)
         price = self.tree_price * entropy
-        first = self._count_first(rows.n_classes)
+        first = self.count_first(rows.n_classes)
         reached = round(self.most_reach / self.rate)
         most = max(first, min(reached, len(rows.y) // ROWS_PER_ROUND))
         # each growth costs a binning, and predictions of all rounds so far
@@ -122,8 +157,11 @@ class Boosting:
 
         return model, loss
 
-    def _count_first(self, n_classes: int) -> int:
+    def count_first(self, n_classes: int) -> int:
         """Return the number of rounds before held-out rows are asked."""
+        if self.first is not None:
+            return self.first
+
         rounds = min(round(FIRST_REACH / self.rate), FIRST_TREES // n_classes)
         return max(LEAST_ROUNDS, rounds)
 
@@ -134,7 +172,7 @@ class Boosting:
         n = len(rows.y)
         model = HistGradientBoostingClassifier(
             learning_rate=self.rate,
-            max_leaf_nodes=_limit(n // LEAF_ROWS, LEAVES[0], self.leaves),
+            max_leaf_nodes=count_leaves(n, self.leaves),
             max_bins=_limit(n // BIN_ROWS, *BINS),
             max_iter=rounds,
             l2_regularization=BOOSTING_L2,
@@ -143,6 +181,11 @@ class Boosting:
             random_state=self.seed,
         )
         return bin_without_weights(model).fit(rows.X, rows.y, rows.weight)
+
+
+def count_leaves(rows: int, most: int) -> int:
+    """Return the most leaves of a tree."""
+    return _limit(rows // LEAF_ROWS, LEAVES[0], most)
 
 
 def _find_entropy(rows: MemberRows) -> float:

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
+from cavity.common.cores import count_cores
 from cavity.common.types import Floats
 from cavity.engine.training.threads import limit_openmp
 from cavity.pool.boosting import Boosting
@@ -55,7 +56,7 @@ CLEAR_GAIN = 0.01
 LINEAR_ROWS = 20_000
 LINEAR_WORK = 40_000_000
 LINEAR_STRENGTH = 0.3  # C of logistic regression, in units of the rows' mean weight
-FIRST_TREES = 8  # of a forest within a time limit, before the clock is asked
+FIRST_TREES = 8  # of a forest, before the clock or a bid is asked
 HALF_ROW = 0.5  # added to the count of each class
 
 
@@ -65,6 +66,9 @@ class Recipe(Protocol):
     @property
     def name(self) -> str:
         """Name of the member in plans and messages."""
+
+    def scale(self, share: float) -> Recipe:
+        """Return the recipe of a member that takes this share of the seconds."""
 
     def fit(self, task: MemberTask) -> tuple[Member, Recipe]:
         """Return the fitted member, and the recipe for other fits.
@@ -78,6 +82,9 @@ class Frequencies:
     """Class frequencies: the best prediction for a table without signal."""
 
     name: ClassVar[str] = "class frequencies"
+
+    def scale(self, share: float) -> Frequencies:
+        return self
 
     def fit(self, task: MemberTask) -> tuple[Forest, Frequencies]:
         rows = task.rows
@@ -102,6 +109,9 @@ class Linear:
     """Multinomial logistic regression."""
 
     name: ClassVar[str] = "logistic regression"
+
+    def scale(self, share: float) -> Linear:
+        return self
 
     def fit(self, task: MemberTask) -> tuple[LinearModel, Linear]:
         from sklearn.linear_model import LogisticRegression
@@ -130,6 +140,10 @@ class Networks:
     steps: int  # before held-out rows ask for more
 
     name: ClassVar[str] = "networks"
+
+    def scale(self, share: float) -> Networks:
+        steps = round(share * self.steps)
+        return replace(self, steps=steps, most=round(share * self.most))
 
     def fit(self, task: MemberTask) -> tuple[Network, Networks]:
         rows = task.rows
@@ -214,6 +228,18 @@ class Forests:
 
     name: ClassVar[str] = "extra trees"
 
+    def scale(self, share: float) -> Forests:
+        return replace(self, trees=max(1, round(share * self.trees)))
+
+    def quick(self) -> Forests:
+        """Return a recipe of a few trees, which tells what more of them promise."""
+        return replace(self, trees=min(FIRST_TREES, self.trees))
+
+    def count_turns(self, X: Floats) -> int:
+        """Return how many trees grow one after the other."""
+        threads = 1 if needs_one_thread(X) else count_cores()
+        return math.ceil(self.trees / threads)
+
     def fit(self, task: MemberTask) -> tuple[Forest, Forests]:
         coded, columns = task.rows.for_trees(task.columns)
         grow = partial(
@@ -251,6 +277,9 @@ class Given:
     @property
     def name(self) -> str:
         return type(self.classifier).__name__
+
+    def scale(self, share: float) -> Given:
+        return self
 
     def fit(self, task: MemberTask) -> tuple[Member, Given]:
         from sklearn.base import clone

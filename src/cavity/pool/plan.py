@@ -7,21 +7,32 @@ from typing import Any, NamedTuple, Self
 
 
 class Bid(NamedTuple):
-    """What a costly member promises, from a fit to a small part of the rows."""
+    """What a full fit of a costly member promises, from a quick one."""
 
     name: str
-    seconds: float  # predicted, of the fit to all rows
-    gain: float  # predicted, nats per row that the pool loses without the member
+    seconds: float  # predicted, of the full fit
+    gain: float  # predicted, nats per row that the pool gains by it
     accepted: bool
+    # what the full fit took and brought, if it was accepted
+    took: float | None = None
+    brought: float | None = None
 
     def describe(self) -> tuple[str, str]:
         """Return the decision and what the bid was, in words."""
-        decision = "taken" if self.accepted else "left out"
-        seconds = f"{self.seconds:.2g}"
-        if self.seconds >= 10:
-            seconds = f"{self.seconds:,.0f}"
-        promise = f"about {seconds} s for {self.gain:.2g} nats per row"
-        return f"{self.name} {decision}", promise
+        decision = "in full" if self.accepted else "only quick"
+        promise = f"about {_show(self.seconds)} s for {self.gain:.2g} nats per row"
+        if self.took is None or self.brought is None:
+            return f"{self.name} {decision}", promise
+
+        kept = f"took {_show(self.took)} s for {self.brought:.2g}"
+        return f"{self.name} {decision}", f"{promise}; {kept}"
+
+
+def _show(seconds: float) -> str:
+    if seconds >= 10:
+        return f"{seconds:,.0f}"
+
+    return f"{seconds:.2g}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +50,7 @@ class MembersPlan:
     leaves: int = 0  # most leaves per tree of the forest; 0: any number
     refits: bool = True  # fit members again to all rows
     why: str = ""  # "given", or the rule
+    asks: bool = False  # costly members are first fitted quickly, and bid
     bids: tuple[Bid, ...] = ()  # of costly members
 
     @classmethod

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.blas_threads import ONE_BLAS_THREAD
+from cavity.common.cores import count_cores
 from cavity.common.namespaces import NUMPY
 from cavity.common.prefetch import prefetch
 from cavity.common.types import Floats
@@ -78,9 +79,7 @@ def _predict_parts(
 
 def _count_threads() -> int:
     """Return the CPUs that the process may use; OMP_NUM_THREADS limits them."""
-    count = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        count = len(os.sched_getaffinity(0))
+    count = count_cores()
     limit = os.environ.get("OMP_NUM_THREADS", "")
     if limit.isdecimal():
         count = min(count, int(limit))

@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
+from cavity import GPClassifier
 from cavity.fitting.bids import find_gain
 from cavity.fitting.held_out import HeldOut
-from cavity.fitting.options.plan import TableSize
-from cavity.fitting.options.time_estimate import compare_sizes
+from cavity.fitting.options.policy import bids as policy
+from cavity.pool.boosting import Boosting
 from cavity.pool.plan import Bid, MembersPlan
+from cavity.pool.seconds import MemberSize
 
 N = 2000
 
@@ -47,12 +49,39 @@ def test_a_member_gains_the_same_in_any_order_of_rows(known):
     assert find_gain(again, 2) == pytest.approx(find_gain(known, 2), abs=1e-6)
 
 
-@pytest.mark.parametrize("name", ["boosting", "extra trees"])
-def test_trees_take_longer_on_more_rows_but_not_much_longer_than_in_proportion(name):
-    plan = MembersPlan(pools=True, rate=0.1, trees=50)
-    small = TableSize(1000, 30, 3, 3, 1000.0)
-    full = small._replace(rows=20_000, total=20_000.0)
-    assert 1 < compare_sizes(name, plan, small, full) < 25
+def test_members_take_longer_on_more_rows():
+    small = MemberSize(1000, 30, 3, 3)
+    full = small._replace(rows=20_000)
+    assert 10 < full.boost(50) / small.boost(50) < 100
+    assert 10 < full.grow(50) / small.grow(50) < 25
+    assert 1 < full.train(300) / small.train(300) < 20
+
+
+def test_a_steeper_quick_fit_buys_more_rounds():
+    usual = Boosting(rate=0.1, seed=0)
+    bought = [usual.buy_rounds(slope, 2).first for slope in (0.0, 0.01, 0.04, 1.0)]
+    assert bought == sorted(bought)
+    assert bought[0] == usual.count_first(2)
+    assert bought[-1] == usual.most_reach / usual.rate
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+def test_costly_members_are_fitted_in_full_if_a_second_is_cheap(monkeypatch, accepted):
+    monkeypatch.setattr(policy, "BID_SECONDS", 0.0)
+    monkeypatch.setattr(
+        policy, "PRICE", {"balanced": 0.0 if accepted else float("inf")}
+    )
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3300, 4))
+    y = (np.sin(3 * X[:, 0]) + X[:, 1] * X[:, 2] > rng.normal(size=len(X))).astype(int)
+    model = GPClassifier(random_state=0, n_inducing=20, max_epochs=2)
+    bids = model.fit(X, y).plan_.members.bids
+    assert {bid.name for bid in bids} == {"boosting", "extra trees", "fit to all rows"}
+    assert all(bid.accepted is accepted for bid in bids)
+    full = [bid for bid in bids if bid.took is not None]
+    assert len(full) == 2 * accepted
+    assert all(bid.seconds > 0 and bid.gain >= 0 for bid in bids)
+    assert "bid" in str(model.plan_)
 
 
 def test_a_stored_plan_keeps_its_bids():
@@ -65,5 +94,5 @@ def test_a_stored_plan_keeps_its_bids():
 @pytest.mark.parametrize(("seconds", "shown"), [(3.62, "3.6 s"), (1310.0, "1,310 s")])
 def test_a_plan_prints_the_seconds_of_a_bid_as_a_number(seconds, shown):
     decision, promise = Bid("boosting", seconds, 0.0024, False).describe()
-    assert decision == "boosting left out"
+    assert decision == "boosting only quick"
     assert shown in promise and "0.0024 nats" in promise

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -120,13 +121,34 @@ class JudgingPlan:
     how: str
     temperature: bool  # fit a temperature, also without a pool
     parts: int = 0  # parts of the rows
+    # work of the folds, in fits of the usual length; they share it. 0: every fold's
+    fits: float = 0.0
+    again: float = 0.0  # share of the epochs that learn again with the rows of the part
     groups: int = 0  # number of groups whose rows stay together; 0: none were named
     why: str = ""  # "given", or the rule
 
+    @property
+    def folds(self) -> int:
+        """How many folds judge."""
+        if self.how == "one fold":
+            return 1
+
+        return math.ceil(self.fits) or self.parts
+
+    @property
+    def share(self) -> float:
+        """The share of the usual work that a fold takes."""
+        return self.fits / self.folds if self.fits else 1.0
+
     def choices(self) -> list[Choice]:
         """Return the decisions in words."""
+        folds = f"{self.folds} folds"
+        if self.folds < self.parts:
+            folds = f"{self.folds} of {self.parts} folds"
+        if self.share < 1:
+            folds += f" of {self.share:.0%} of the usual work"
         words = {
-            "folds": f"{self.parts} folds, each trained without its rows",
+            "folds": f"{folds}, each trained without its rows",
             "part": f"1 of {self.parts} parts of the rows, held out of training",
             "one fold": f"1 of {self.parts} parts, by a model trained without it",
             "eval_set": "rows of eval_set",

@@ -4,7 +4,7 @@
     training  one step per batch and epoch; L-BFGS takes four steps per epoch, or 1.3
               for a regressor, whose sites need no sweeps
     folds     the training again, on their rows; of a regressor half of it
-    pool      by leaves, rows and columns; every part and all rows are fitted
+    pool      see `pool.seconds`; every part and all rows are fitted
 
 C are latent functions, M inducing points, B rows per step.
 The constants are CPU seconds of one core on which `measure_slowness` is 1. It times a
@@ -13,20 +13,15 @@ few small operations once per fit.
 
 from __future__ import annotations
 
-import math
 import time
-from typing import NamedTuple
 
 import torch
 
 from cavity.engine.training.threads import limit_threads
-from cavity.fitting.options.plan import (
-    FitPlan,
-    JudgingPlan,
-    TableSize,
-    TrainingPlan,
-)
+from cavity.fitting.options.plan import FitPlan, JudgingPlan, TrainingPlan
+from cavity.pool.members import NETWORK_STEPS
 from cavity.pool.plan import MembersPlan
+from cavity.pool.seconds import MemberSize
 
 Seconds = dict[str, float]  # by stage
 
@@ -41,18 +36,7 @@ TARGET_STEPS = 1.3  # of a regressor
 USUAL_EPOCHS = 25
 POINT_EPOCHS = 300
 
-# Boosting.
-LEAVES = 31  # leaves per tree
-LEAST_LEAF = 20  # rows per leaf
-LEAF_SECONDS = 5e-5
-LEAF_COLUMN_SECONDS = 2e-6
-CELL_SECONDS = 3e-8
-REACH = 8.0  # rounds × rate; held-out rows choose
-
-# The forest.
-TREE_SECONDS = 1.5e-4
-TREE_ROW_SECONDS = 5e-7  # per row and √columns
-
+SEARCHING = 2  # steps of networks that held-out rows choose, per first step
 WEIGHING_SECONDS = 0.15  # gate, predictions and weights of the pool
 MOST_FEW = 200  # every plan has time for as many rows
 REFERENCE_SECONDS = 1.1e-3  # `measure_slowness` on the machine of these constants
@@ -101,8 +85,10 @@ def estimate_seconds(plan: FitPlan, slowness: float) -> Seconds:
     found = {"training": _train(training, distinct)}
     if judging is not None and judging.how in ("folds", "one fold"):
         kept = round(distinct * (1 - 1 / judging.parts))
-        fits = judging.parts if judging.how == "folds" else 1
-        found["folds"] = fits * _count_again(training) * _train(training, kept)
+        fits = judging.folds * judging.share * _count_again(training)
+        found["folds"] = fits * _train(training, kept)
+    elif judging is not None and training.optimizer == "lbfgs" and not training.sample:
+        found["training"] *= 1 + judging.again
     if judging is not None and plan.members.linear:
         found["pool"] = _fit_members(training, judging, plan.members)
     return {stage: slowness * seconds for stage, seconds in found.items()}
@@ -147,55 +133,26 @@ def _step(plan: TrainingPlan, rows: int) -> float:
 def _fit_members(
     training: TrainingPlan, judging: JudgingPlan, members: MembersPlan
 ) -> float:
-    fits = 1
+    fits = 1.0
     if judging.how == "folds":
-        fits = judging.parts + 1
+        fits = judging.folds * judging.share + 1
     elif members.refits:
         fits = 2
 
-    size = _Trees(training.rows, training.columns, training.latent)
-    return WEIGHING_SECONDS + fits * (size.boost(members) + size.grow(members))
+    size = MemberSize(
+        training.rows, training.columns, training.classes, training.latent
+    )
+    steps = min(members.network_steps, SEARCHING * NETWORK_STEPS)
+    each = estimate_trees(members, size) + size.train(steps)
+    return WEIGHING_SECONDS + fits * each
 
 
-def estimate_trees(members: MembersPlan, size: TableSize) -> float:
+def estimate_trees(members: MembersPlan, size: MemberSize) -> float:
     """Return the CPU seconds of one fit of boosting and forest, on the reference."""
-    trees = _Trees(size.rows, size.columns, size.latent)
-    return trees.boost(members) + trees.grow(members)
-
-
-def compare_sizes(
-    name: str, members: MembersPlan, small: TableSize, full: TableSize
-) -> float:
-    """Return how many times longer trees take on the full table than on the small one."""
-    few = _Trees(small.rows, small.columns, small.latent)
-    every = _Trees(full.rows, full.columns, full.latent)
-    if name == "boosting":
-        return every.boost(members) / few.boost(members)
-
-    return every.grow(members) / few.grow(members)
-
-
-class _Trees(NamedTuple):
-    """The table that trees are grown on."""
-
-    rows: int
-    columns: int
-    latent: int
-
-    def boost(self, members: MembersPlan) -> float:
-        """Return the CPU seconds of boosting."""
-        if not members.rate:
-            return 0.0
-
-        leaves = min(LEAVES, max(2, self.rows // LEAST_LEAF))
-        per_leaf = LEAF_SECONDS + LEAF_COLUMN_SECONDS * self.columns
-        tree = leaves * per_leaf + CELL_SECONDS * self.rows * self.columns
-        return REACH / members.rate * self.latent * tree
-
-    def grow(self, members: MembersPlan) -> float:
-        """Return the CPU seconds of the forest."""
-        row = TREE_ROW_SECONDS * math.sqrt(self.columns)
-        return members.trees * (TREE_SECONDS + row * self.rows)
+    seconds = size.grow(members.trees)
+    if members.rate:
+        seconds += size.boost(size.count_rounds(members.rate))
+    return seconds
 
 
 def fits_in(plan: FitPlan, seconds: float) -> bool:

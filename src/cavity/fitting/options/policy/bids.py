@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from cavity.fitting.options.configuration import ClassifierConfig
-from cavity.fitting.options.plan import TableSize
-from cavity.fitting.options.policy.judging import FOLD_ROWS
+from cavity.fitting.options.plan import JudgingPlan, TableSize
 from cavity.fitting.options.time_estimate import estimate_trees
 from cavity.pool.plan import MembersPlan
+from cavity.pool.seconds import MemberSize
 
 BID_SECONDS = 20.0  # CPU seconds that trees are expected to take: below, they just grow
-BID_RATE = 0.4  # learning rate of boosting in a bid
 # nats per row that a second must bring
 PRICE = {"fast": 2e-4, "balanced": 5e-5}
 
@@ -25,6 +24,7 @@ def fits_side_by_side(config: ClassifierConfig, limit: float | None) -> bool:
 
 def asks_bids(
     config: ClassifierConfig,
+    judging: JudgingPlan,
     members: MembersPlan,
     size: TableSize,
     limit: float | None,
@@ -32,10 +32,11 @@ def asks_bids(
     """Return whether costly members must bid; with a time limit, the clock decides."""
     if limit is not None or config.ensemble != "auto":
         return False
+    if judging.how not in ("part", "eval_set"):
+        return False
 
-    return size.rows > FOLD_ROWS["balanced"] and (
-        estimate_trees(members, size) > BID_SECONDS
-    )
+    rows = MemberSize(size.rows, size.columns, size.classes, size.latent)
+    return estimate_trees(members, rows) > BID_SECONDS
 
 
 def pays(config: ClassifierConfig, gain: float, seconds: float) -> bool:

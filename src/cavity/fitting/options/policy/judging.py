@@ -18,12 +18,15 @@ from cavity.pool.plan import MembersPlan
 # Rows that judge the model: folds that learn again, or a part of the rows. [48, 65]
 # at least and at most; models of more folds differ less from that of all rows
 FOLDS = 3, 5
-FOLD_ROWS = {"fast": 500, "balanced": 2000}
+SMALL_ROWS = 500  # over the number of folds
+# up to which every fold judges. On more rows, folds share the work that they take here;
+# when that is less than one fit, a part of the rows judges [75]
+FOLD_ROWS = {"fast": 250, "balanced": 1000}
+LARGE_ROWS = 2000  # above, trees are limited, and effort="fast" pools boosting
 # at most a fifth of the rows is held out, and at most 4,000
 LEAST_PARTS = 5
 HELD_MOST = 4000
 LEAST_GROUPS = 10  # of rows that stay together, in a part that judges the model
-REFIT_ROWS = 50_000  # up to which members of the pool are fitted again, to all rows
 
 # Members of the pool. [39, 65]
 TREES = {"fast": 0, "balanced": 100}
@@ -74,10 +77,20 @@ def plan_judging(
     how = "none"
     if calibrates(config) or (cases.in_memory and pools(config)):
         how = _choose_judges(config, cases, short)
+    parts = _count_parts(cases, how)
+    affordable = _count_fits(config, cases)
+    fits = 0.0
+    again = 0.0
+    if how == "folds" and config.method.recommended and affordable < parts:
+        fits = affordable
+    if how == "part" and not short:
+        again = float(np.clip(2 - 1 / affordable, 0, 1))
     return JudgingPlan(
         how=how,
         temperature=calibrates(config),
-        parts=_count_parts(cases, how),
+        parts=parts,
+        fits=fits,
+        again=again,
         groups=cases.groups,
         why=_explain_judging(config, how, cases.in_memory),
     )
@@ -94,19 +107,28 @@ def _choose_judges(config: ClassifierConfig, cases: Cases, short: bool) -> str:
     if named and config.effort == "fast" and not pools(config):
         return "leave-one-out"
 
-    # a fit of more latent functions takes longer
-    counted = cases.size.rows * max(1.0, cases.size.latent / MOST_BUDGETS)
-    if not short and (named or counted <= FOLD_ROWS[config.effort]):
+    if not short and (named or _count_fits(config, cases) > 1):
         return "folds"
 
     return "part"
+
+
+def _count_fits(config: ClassifierConfig, cases: Cases) -> float:
+    """Return how many fits take as long as all folds of `FOLD_ROWS`."""
+    # a fit of more latent functions takes longer
+    counted = cases.size.rows * max(1.0, cases.size.latent / MOST_BUDGETS)
+    least, most = FOLDS
+    if counted <= FOLD_ROWS[config.effort]:
+        return float(most)
+
+    return least * FOLD_ROWS[config.effort] / counted
 
 
 def _count_parts(cases: Cases, how: str) -> int:
     """Return the number of parts that the rows are divided into."""
     rows = cases.size.rows
     if how == "folds":
-        return int(np.clip(FOLD_ROWS["fast"] // rows, *FOLDS))
+        return int(np.clip(SMALL_ROWS // rows, *FOLDS))
     if how != "part":
         return 0
 
@@ -125,14 +147,14 @@ def count_group_parts(rows: int, groups: int, most: int) -> int:
 def plan_members(config: ClassifierConfig, cases: Cases) -> MembersPlan:
     """Plan which classifiers are pooled with the Gaussian process."""
     rows = cases.size.rows
-    refits = rows <= REFIT_ROWS and config.effort != "fast"
+    refits = config.effort != "fast" or rows <= LARGE_ROWS
     if not (cases.in_memory and pools(config)):
         return MembersPlan(refits=refits, why=_explain_pool(config))
     if not isinstance(config.ensemble, str):
         return MembersPlan(pools=True, refits=refits, why="given")
 
     leaves = 0
-    if rows > FOLD_ROWS["balanced"]:
+    if rows > LARGE_ROWS:
         leaves = MOST_LEAVES
     if config.ensemble == "trees":
         trees = _count_trees(TREES["balanced"], rows)
@@ -173,7 +195,7 @@ def _takes_boosting(config: ClassifierConfig, cases: Cases) -> bool:
     if most is not None and most < BOOSTED_ROWS:
         return False
 
-    return config.effort != "fast" or cases.size.rows > FOLD_ROWS["balanced"]
+    return config.effort != "fast" or cases.size.rows > LARGE_ROWS
 
 
 def _count_trees(most: int, rows: int) -> int:
@@ -207,7 +229,7 @@ def _explain_judging(config: ClassifierConfig, how: str, in_memory: bool) -> str
     if not in_memory:
         part = f"groups that are not in memory: at most {HELD_MOST:,} of their rows"
     rows = {
-        "folds": f"up to {FOLD_ROWS[config.effort]:,} rows, fewer with more than "
+        "folds": f"all up to {FOLD_ROWS[config.effort]:,} rows, fewer with more than "
         f"{MOST_BUDGETS} latent functions",
         "part": part,
         "leave-one-out": "rows that are not in memory",

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from cavity.fitting.options.configuration import Config
 from cavity.fitting.options.plan import JudgingPlan, TableSize, TrainingPlan
-from cavity.fitting.options.policy.judging import FOLD_ROWS, HELD_MOST, LEAST_PARTS
+from cavity.fitting.options.policy.judging import HELD_MOST, LEAST_PARTS
 
 TARGET_FOLDS = 5  # of a regressor
+FOLD_ROWS = 1000  # up to which all of them judge; on more rows fewer do
 FOLD_UNITS = 10  # rows; with fewer, leave-one-out judges a regressor
 LEAST_EPOCHS = 5  # of a fold
 
@@ -25,6 +26,7 @@ class TargetCases(NamedTuple):
 def plan_target_judging(config: Config, cases: TargetCases) -> JudgingPlan:
     """Plan which rows judge a regressor."""
     rows = cases.size.rows
+    affordable = TARGET_FOLDS * FOLD_ROWS / rows  # folds
     parts = 0
     if cases.eval_set:
         how = "eval_set"
@@ -35,15 +37,18 @@ def plan_target_judging(config: Config, cases: TargetCases) -> JudgingPlan:
     elif not config.learn or rows < FOLD_UNITS:
         how = "leave-one-out"
         why = f"nothing is learnt but sites, or fewer than {FOLD_UNITS} rows"
-    elif rows <= FOLD_ROWS["balanced"]:
+    elif affordable > 1:
         how = "folds"
         parts = TARGET_FOLDS
-        why = f"up to {FOLD_ROWS['balanced']:,} rows"
+        why = f"all up to {FOLD_ROWS:,} rows"
     else:
         how = "one fold"
         parts = max(LEAST_PARTS, math.ceil(rows / HELD_MOST))
-        why = f"more than {FOLD_ROWS['balanced']:,} rows"
-    return JudgingPlan(how=how, temperature=False, parts=parts, why=why)
+        why = f"at least {TARGET_FOLDS * FOLD_ROWS:,} rows"
+    fits = 0.0
+    if how == "folds" and affordable < parts:
+        fits = float(math.ceil(affordable))
+    return JudgingPlan(how=how, temperature=False, parts=parts, fits=fits, why=why)
 
 
 def count_fold_epochs(plan: TrainingPlan, epochs: int) -> int:

@@ -24,6 +24,7 @@ BATCH_ROWS = 100, 1000  # rows of a mini-batch, at least and at most
 RATE = 0.08  # of Adam in mini-batches; it is annealed
 FULL_BATCH_RATE = 0.01
 LBFGS_EPOCHS = {"fast": 8, "balanced": 16}  # at most, of a pass over all rows and more
+LBFGS_SHARE = 0.7  # of the visits; the epochs end gradually where mini-batches begin
 LBFGS_SITES = 24_000  # rows × latent functions: above, mini-batches had the lower NLL
 # a linear term needs as many: fewer cannot carry it together with the RBF [24]
 POINTS_PER_FEATURE = 2
@@ -70,7 +71,7 @@ def plan_training(
         optimizer=config.optimizer, schedule=config.schedule, damping=config.damping
     )
     steps = _choose_steps(config, method, size, M)
-    max_epochs = epochs or config.max_epochs or _count_epochs(config, size, steps)
+    max_epochs = epochs or config.max_epochs or _count_epochs(config, size, M, steps)
     tol = config.tol
     if _promises(config, steps.optimizer) and tol == Training.tol:
         tol = papers.TOL
@@ -267,14 +268,23 @@ def _list_mini_batch_methods(task: str) -> str:
     return f"{', '.join(others)} or {last}"
 
 
-def _count_epochs(config: Config, size: TableSize, steps: _Steps) -> int:
+def _count_lbfgs_epochs(config: Config, size: TableSize, M: int) -> int:
+    """Return the epochs of a loose plan: fewer near the rows that mini-batches take.
+
+    Its sweeps and line searches visit the rows several times per epoch.
+    """
+    affordable = int(LBFGS_SHARE * count_visits(config, size, M) / size.rows)
+    return max(1, min(LBFGS_EPOCHS[config.effort], affordable))
+
+
+def _count_epochs(config: Config, size: TableSize, M: int, steps: _Steps) -> int:
     """Return the most epochs, where the user leaves them to the library."""
     if not config.learn and config.method.site_store != "free":
         return papers.SWEEPS
     if steps.batch is not None:
         return max(3, math.ceil(steps.number * steps.batch / size.rows))
     if steps.loose:
-        return LBFGS_EPOCHS[config.effort]
+        return _count_lbfgs_epochs(config, size, M)
     if _promises(config, steps.optimizer):
         return papers.LBFGS_EPOCHS
 
