@@ -20,7 +20,7 @@ FOLDS = 3, 5
 SMALL_ROWS = 500  # over the number of folds
 # up to which every fold judges. On more rows, folds share the work that they take here;
 # when that is less than one fit, a part of the rows judges [75]
-FOLD_ROWS = {"fast": 250, "balanced": 1000}
+FOLD_ROWS = {"fast": 250, "balanced": 700}
 LEAST_SHARE = 0.5  # of the usual work, which a fold takes
 LARGE_ROWS = 2000  # above, trees are limited, and effort="fast" pools boosting
 # at most a fifth of the rows is held out, and at most 4,000
