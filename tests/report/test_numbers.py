@@ -66,7 +66,7 @@ QUOTED = {
         f'| up to {folds["balanced"]:,} rows (`"fast"`: {folds["fast"]}) | {least} '
         f"folds that learn again "
         f"({most} up to {SMALL_ROWS // most} rows) |",
-        f'| up to {least * folds["balanced"]:,} rows '
+        f"| up to {least * folds['balanced']:,} rows "
         f'(`"fast"`: {least * folds["fast"]}) |',
     ],
     "docs/deploy.md": [

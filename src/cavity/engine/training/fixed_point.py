@@ -38,6 +38,14 @@ class Rest(NamedTuple):
 def find_fixed_point(
     run: Run, state: State, rest: Rest, engine: Engine | None = None
 ) -> State | None:
+    """Return the state at rest: see `sweep_to_rest`."""
+    found, _ = sweep_to_rest(run, state, rest, engine)
+    return found
+
+
+def sweep_to_rest(
+    run: Run, state: State, rest: Rest, engine: Engine | None = None
+) -> tuple[State | None, Factored | None]:
     """Sweep the sites until they have converged or time is up.
 
     The hyper-parameters are the state's.
@@ -47,6 +55,7 @@ def find_fixed_point(
     the same weights extrapolate both.
 
     `engine`: the run's engine frozen at this state, if the caller needs it afterwards.
+    The last factor of q is returned, too: that of the new state, if it came last.
     """
     # what each sweep moved, and the state after it
     known: list[tuple[Tensor, State]] = []
@@ -70,7 +79,7 @@ def find_fixed_point(
         factored = info.factored
         if bool(info.failed):
             if not known:
-                return None
+                return None, None
 
             known = []
             state = safe
@@ -86,7 +95,7 @@ def find_fixed_point(
             change / run.total <= rest.tol or size < rest.tiny
         )
         if at_rest or run.is_late():
-            return new
+            return new, factored
         if size > WORSE * best and known:
             known = []
             state = safe
@@ -102,7 +111,7 @@ def find_fixed_point(
         if len(known) > 1:
             state = _extrapolate(known, reduce)
 
-    return safe
+    return safe, factored
 
 
 def _norm(reduce: Local, values: Tensor) -> float:

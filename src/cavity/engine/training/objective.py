@@ -14,7 +14,7 @@ from torch import Tensor
 from cavity.engine.inference import Optimiser, State
 from cavity.engine.inference.posterior import Sums
 from cavity.engine.training.convergence import find_loose_tol
-from cavity.engine.training.fixed_point import Rest, find_fixed_point
+from cavity.engine.training.fixed_point import Rest, sweep_to_rest
 from cavity.engine.training.guard import (
     MOST_JITTER,
     make_factorisation_error,
@@ -112,13 +112,14 @@ def _converge(run: Run, state: State, rest: Rest) -> Point | None:
     engine = run.engine
     frozen = engine.freeze(state, run.rows, learn=not engine.exact)
     swept: State | None = state
+    factored = None
     if engine.sites.sweeps:
-        swept = find_fixed_point(run, state, rest, frozen)
+        swept, factored = sweep_to_rest(run, state, rest, frozen)
     if swept is None:
         return None
 
     after, info = engine.thaw(frozen).step(
-        swept, run.whole, run.reduce, Optimiser(), True
+        swept, run.whole, run.reduce, Optimiser(), True, factored=factored
     )
     if bool(info.broken) or not math.isfinite(float(info.objective)):
         return None

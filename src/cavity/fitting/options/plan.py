@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -121,8 +120,8 @@ class JudgingPlan:
     how: str
     temperature: bool  # fit a temperature, also without a pool
     parts: int = 0  # parts of the rows
-    # work of the folds, in fits of the usual length; they share it. 0: every fold's
-    fits: float = 0.0
+    most_folds: int | None = None  # how many of the parts judge in turn; None: all
+    share: float = 1.0  # of the usual work, which a fold takes
     again: float = 0.0  # share of the epochs that learn again with the rows of the part
     groups: int = 0  # number of groups whose rows stay together; 0: none were named
     why: str = ""  # "given", or the rule
@@ -133,12 +132,7 @@ class JudgingPlan:
         if self.how == "one fold":
             return 1
 
-        return math.ceil(self.fits) or self.parts
-
-    @property
-    def share(self) -> float:
-        """The share of the usual work that a fold takes."""
-        return self.fits / self.folds if self.fits else 1.0
+        return self.most_folds or self.parts
 
     def choices(self) -> list[Choice]:
         """Return the decisions in words."""

@@ -21,7 +21,8 @@ FOLDS = 3, 5
 SMALL_ROWS = 500  # over the number of folds
 # up to which every fold judges. On more rows, folds share the work that they take here;
 # when that is less than one fit, a part of the rows judges [75]
-FOLD_ROWS = {"fast": 250, "balanced": 1000}
+FOLD_ROWS = {"fast": 250, "balanced": 700}
+LEAST_SHARE = 0.5  # of the usual work, which a fold takes
 LARGE_ROWS = 2000  # above, trees are limited, and effort="fast" pools boosting
 # at most a fifth of the rows is held out, and at most 4,000
 LEAST_PARTS = 5
@@ -79,17 +80,20 @@ def plan_judging(
         how = _choose_judges(config, cases, short)
     parts = _count_parts(cases, how)
     affordable = _count_fits(config, cases)
-    fits = 0.0
+    folds = None
+    share = 1.0
     again = 0.0
     if how == "folds" and config.method.recommended and affordable < parts:
-        fits = affordable
+        folds = min(parts, math.ceil(affordable / LEAST_SHARE))
+        share = affordable / folds
     if how == "part" and not short:
         again = float(np.clip(2 - 1 / affordable, 0, 1))
     return JudgingPlan(
         how=how,
         temperature=calibrates(config),
         parts=parts,
-        fits=fits,
+        most_folds=folds,
+        share=share,
         again=again,
         groups=cases.groups,
         why=_explain_judging(config, how, cases.in_memory),

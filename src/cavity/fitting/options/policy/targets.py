@@ -45,10 +45,12 @@ def plan_target_judging(config: Config, cases: TargetCases) -> JudgingPlan:
         how = "one fold"
         parts = max(LEAST_PARTS, math.ceil(rows / HELD_MOST))
         why = f"at least {TARGET_FOLDS * FOLD_ROWS:,} rows"
-    fits = 0.0
+    folds = None
     if how == "folds" and affordable < parts:
-        fits = float(math.ceil(affordable))
-    return JudgingPlan(how=how, temperature=False, parts=parts, fits=fits, why=why)
+        folds = math.ceil(affordable)
+    return JudgingPlan(
+        how=how, temperature=False, parts=parts, most_folds=folds, why=why
+    )
 
 
 def count_fold_epochs(plan: TrainingPlan, epochs: int) -> int:
