@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity import distributed
+from cavity.cli.logistic import compare_logistic
 from cavity.cli.outputs import check_out
 from cavity.cli.settings import NO_GROUPS, Settings, list_arguments
 from cavity.cli.terminal import Interrupts, Terminal, Text, exit_code, fail
@@ -30,7 +31,7 @@ from cavity.estimators import GPClassifier, GPRegressor, view_fit
 from cavity.estimators.fitted_view import check_arguments, skip_importance
 from cavity.fitting.options import nest, read_training
 from cavity.fitting.options.regression_methods import choose_regression_method
-from cavity.prediction.estimate import Estimate, format_loss
+from cavity.prediction.estimate import Estimate
 from cavity.prediction.target_estimate import TargetEstimate
 from cavity.report.baselines import count_rows, logistic_log_loss
 from cavity.report.scores import FEW_ROWS
@@ -401,19 +402,9 @@ def _report(
         figures = estimate._asdict()
         figures.pop("scores", None)
 
-    logistic = notes.get("logistic_log_loss")
-    if isinstance(estimate, Estimate) and logistic is not None:
-        simpler = ""
-        if logistic <= estimate.log_loss:
-            simpler = ", at least as good, and simpler: compare both on new rows"
-        of = ""
-        if notes["logistic_rows"] < notes["rows"] - notes["unlabelled"]:
-            of = f" on a random sample of {notes['logistic_rows']} rows"
-        terminal.say(
-            f"Logistic regression has a log loss of {format_loss(logistic)}{of}"
-            f"{simpler}."
-        )
-
+    if classes:
+        quality = estimate if isinstance(estimate, Estimate) else None
+        terminal.say(compare_logistic(notes, quality))
     terminal.say(f"Saved {settings.out} ({max(1, round(size / 1000))} kB)")
     terminal.print_result(
         {

@@ -359,7 +359,15 @@ def draw_seed(random_state: Any) -> int:
     """Draw a seed from the argument `random_state`: an integer, a RandomState, or None."""
     from sklearn.utils import check_random_state
 
-    return int(check_random_state(random_state).randint(2**31 - 1))
+    try:
+        generator = check_random_state(random_state)
+    except ValueError:
+        raise BadOption(
+            f"random_state={random_state!r:.60} must be a whole number of at least 0, a "
+            "numpy RandomState, or None."
+        ) from None
+
+    return int(generator.randint(2**31 - 1))
 
 
 def read_limit(value: Any) -> float | None:
