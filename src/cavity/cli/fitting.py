@@ -50,6 +50,7 @@ from cavity.tables.files.text_files import explain_errors
 from cavity.tables.validation import Prepared
 
 IN_MEMORY = 256 << 20  # bytes of features; larger tables are read again in every pass
+MOST_SHOWN = 60  # columns that are printed
 LEAST_SECONDS = 0.1  # of a fit whose time limit passed while its table was read
 REPORTED = (  # entries of the notes that --json prints
     "rows",
@@ -123,7 +124,11 @@ def inspect_table(
         f"{data}: {count} rows, {len(file.names)} columns, target {settings.target!r}"
     )
     columns = prepare.describe()
-    terminal.say(format_pairs([(name_column(name), how) for name, how in columns]))
+    shown = [(name_column(name), how) for name, how in columns[:MOST_SHOWN]]
+    terminal.say(format_pairs(shown))
+    if len(columns) > MOST_SHOWN:
+        rest = len(columns) - MOST_SHOWN
+        terminal.say(f"  and {rest} more columns; `cavity info` lists all")
     for note in file.notes:
         terminal.note(note)
     target = prepare.target_
