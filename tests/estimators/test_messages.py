@@ -5,7 +5,9 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.ensemble import BaggingClassifier, GradientBoostingClassifier
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
 
 from cavity import Costs, GPClassifier
 from cavity.errors import BadInput, BadOption
@@ -56,6 +58,19 @@ def test_a_wrong_seed_is_refused_by_name():
 def test_costs_of_another_form_are_refused_when_they_are_made(errors):
     with pytest.raises(BadOption, match="must map each true class"):
         Costs(errors)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        LogisticRegression(),
+        GradientBoostingClassifier(),
+        BaggingClassifier(max_features=0.5),
+    ],
+)
+def test_a_classifier_that_cannot_be_stored_is_refused_before_it_trains(other):
+    with pytest.raises(BadOption, match="cannot be stored as arrays: use one of Hist"):
+        fit(None, None, ensemble=[other])
 
 
 def test_huge_numbers_are_no_reason_to_warn():

@@ -256,7 +256,40 @@ def read_ensemble(value: Any) -> Any:
                 f"instance."
             )
 
+        _check_storable(member)
+
     return members
+
+
+def _check_storable(member: Any) -> None:
+    """Raise BadOption, before anything is trained, if arrays cannot hold the classifier.
+
+    Other ensembles of trees combine them in their own ways.
+    """
+    from sklearn.ensemble import (
+        BaggingClassifier,
+        ExtraTreesClassifier,
+        HistGradientBoostingClassifier,
+        RandomForestClassifier,
+    )
+    from sklearn.tree import DecisionTreeClassifier
+
+    stored = (
+        HistGradientBoostingClassifier,
+        ExtraTreesClassifier,
+        RandomForestClassifier,
+        DecisionTreeClassifier,
+        BaggingClassifier,
+    )
+    some_columns = isinstance(member, BaggingClassifier) and (
+        member.max_features != 1.0 or member.bootstrap_features
+    )
+    if not isinstance(member, stored) or some_columns:
+        names = ", ".join(kind.__name__ for kind in stored)
+        raise BadOption(
+            f"ensemble has {type(member).__name__}, which cannot be stored as arrays: "
+            f"use one of {names}, whose trees see all columns."
+        )
 
 
 def read_class_weight(value: Any) -> Any:
