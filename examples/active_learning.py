@@ -1,7 +1,7 @@
 """Active learning: which rows are worth a label?
 
 Somebody has to read every digit that we want to learn from. We have 600 digits without
-labels, of five kinds, and ask for 60 labels: ten at random to begin with, then five at
+labels, of five kinds, and ask for 60 labels: ten at random to begin with, then ten at
 a time. `rank_for_labeling` prefers rows about which the model would learn the most. We
 compare it with rows chosen at random.
 """
@@ -16,9 +16,8 @@ from cavity import GPClassifier, Training
 from cavity.kernels import RBF
 
 X, y = load_digits(n_class=5, return_X_y=True)
-X = PCA(10, random_state=0).fit_transform(
-    X
-)  # ten numbers per digit, found without labels
+# ten numbers per digit, found without labels
+X = PCA(10, random_state=0).fit_transform(X)
 order = np.random.default_rng(0).permutation(len(X))
 pool = order[:600]
 test = order[600:900]
@@ -37,7 +36,7 @@ def train(rows):
     return clf.fit(X[rows], y[rows])
 
 
-# %% Ask for labels, five at a time, and judge the model after each round
+# %% Ask for labels, ten at a time, and judge the model after each round
 def ask(choose):
     """Return the accuracy on new digits after each round of questions."""
     known = list(pool[:10])
@@ -51,16 +50,16 @@ def ask(choose):
     return np.array(scores)
 
 
-ranked = ask(lambda clf, left: clf.rank_for_labeling(X[left], n=5))
-draws = [np.random.default_rng(seed) for seed in range(3)]
+ranked = ask(lambda clf, left: clf.rank_for_labeling(X[left], n=10))
+draws = [np.random.default_rng(seed) for seed in range(2)]
 chance = np.mean(
     [
-        ask(lambda clf, left, rng=rng: rng.choice(len(left), 5, replace=False))
+        ask(lambda clf, left, rng=rng: rng.choice(len(left), 10, replace=False))
         for rng in draws
     ],
     axis=0,
 )
-labels = np.arange(15, 61, 5)
+labels = np.arange(20, 61, 10)
 for n, a, b in zip(labels, ranked, chance, strict=True):
     print(f"{n} labels: {a:.3f} with rank_for_labeling, {b:.3f} at random")
 

@@ -23,10 +23,8 @@ def draw_loans(n, seed):
     so together.
     """
     rng = np.random.default_rng(seed)
-    debt, delays = (
-        rng.beta(2, 4, n),
-        rng.poisson(0.5, n),
-    )  # share of the income; late payments so far
+    debt = rng.beta(2, 4, n)  # share of the income
+    delays = rng.poisson(0.5, n)  # late payments so far
     income = rng.lognormal(10.3, 0.5, n)
     purpose = rng.choice(["car", "house", "business"], n, p=[0.5, 0.3, 0.2])
     risk = (

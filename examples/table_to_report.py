@@ -18,9 +18,8 @@ from cavity import GPClassifier, report
 
 rng = np.random.default_rng(0)
 kind = rng.integers(3, size=300)
-lives = np.array(
-    [[0.3, 0.35, 0.35], [0.05, 0.9, 0.05], [0.95, 0.03, 0.02]]
-)  # share of each species on each island
+# share of each species on each island
+lives = np.array([[0.3, 0.35, 0.35], [0.05, 0.9, 0.05], [0.95, 0.03, 0.02]])
 table = pd.DataFrame(
     {
         "bill": (np.array([38, 48, 47])[kind] + rng.normal(0, 2.5, 300)).round(1),
@@ -58,9 +57,8 @@ print(clf.explain_rows(X_test[:1], X_train), "\n")
 # network
 report.write_report(clf, folder / "report.html", X_test, y_test)
 print("open", folder / "report.html")
-clf.save(
-    folder / "penguins.cavity"
-)  # `cavity predict`, `cavity serve` and `cavity export` take this file
+# `cavity predict`, `cavity serve` and `cavity export` take this file
+clf.save(folder / "penguins.cavity")
 
 # %% The number to check: the model names about 19 of 20 new birds, as many as it said
 # before

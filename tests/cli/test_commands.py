@@ -321,3 +321,18 @@ def test_under_torchrun_the_model_is_that_of_one_process(birds, tmp_path, method
     np.testing.assert_allclose(
         two.predict_log_proba(X), one.predict_log_proba(X), rtol=1e-8, atol=1e-8
     )
+
+
+def test_a_wide_table_prints_only_its_first_columns(tmp_path):
+    names = [f"gene {i}" for i in range(90)]
+    rows = np.random.default_rng(0).normal(size=(30, 90))
+    lines = [",".join([*names, "kind"])]
+    for i, row in enumerate(rows):
+        lines.append(",".join([*(f"{cell:.2f}" for cell in row), "ab"[i % 2]]))
+    (tmp_path / "wide.csv").write_text("\n".join(lines))
+    given = ("--target", "kind", "--out", tmp_path / "m")
+    done = run("fit", tmp_path / "wide.csv", *given, *QUICK)
+    assert done.exit_code == 0
+    assert "gene 59 " in done.output and "gene 60 " not in done.output
+    assert "and 30 more columns; `cavity info` lists all" in done.output
+    assert "gene 89 " in run("info", tmp_path / "m").output

@@ -66,6 +66,32 @@ def test_a_fit_ends_with_an_estimate_baselines_and_warnings(folder):
     assert found.log_loss < found.baseline_log_loss
 
 
+def test_every_evaluation_compares_with_logistic_regression_or_says_why_not(
+    folder, tmp_path
+):
+    clf = cavity.load(folder / "m")
+    rows = folder / "test.csv"
+    shown = run("evaluate", folder / "m", rows)
+    loss = clf.notes_["logistic_log_loss"]
+    said = f"logistic regression had a log loss of {loss:.3f}"
+    assert f"{said}, the model {clf.estimate_.log_loss:.3f}." in shown.output
+    told = json.loads(run("evaluate", folder / "m", rows, "--json").stdout)
+    assert told["logistic_log_loss"] == loss
+
+    reasons = {
+        "fitted in Python": {},
+        "did not fit in memory": {"rows": 80},
+        "no time was left": {"rows": 80, "logistic_log_loss": None},
+        "interrupted": {"rows": 80, "logistic_log_loss": None, "interrupted": True},
+    }
+    for reason, notes in reasons.items():
+        clf.notes_ = {"weight": "w"} | notes
+        clf.save(tmp_path / "m")
+        shown = run("evaluate", tmp_path / "m", rows, "--target", "kind")
+        assert "Logistic regression was not compared: " in shown.output
+        assert reason in shown.output
+
+
 def test_a_useless_fit_warns_although_it_is_quiet(tmp_path):
     rng = np.random.default_rng(0)
     rows = [f"{x:.3f},{i % 2}" for i, x in enumerate(rng.normal(size=40))]

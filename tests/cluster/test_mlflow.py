@@ -43,3 +43,25 @@ def test_the_page_logs_a_classifier_and_its_function_takes_raw_columns(frame):
     np.testing.assert_array_equal(
         names["model"].predict(frame.assign(more=1).iloc[:, ::-1]), expected
     )
+
+
+def test_skops_stores_a_fitted_classifier_without_code(frame):
+    skops = pytest.importorskip("skops.io")
+    y = np.where(frame["mass"] > 0, "no", "yes")
+    clf = GPClassifier(n_inducing=5, max_epochs=3, random_state=0).fit(frame, y)
+    stored = skops.dumps(clf)
+    types = skops.get_untrusted_types(data=stored)
+    assert all(name.startswith("cavity.") for name in types)
+    info = mlflow.sklearn.log_model(
+        clf,
+        name="penguins",
+        serialization_format="skops",
+        skops_trusted_types=types,
+        pip_requirements=["cavity[arrow]"],
+    )
+    expected = clf.predict_proba(frame)
+    for again in (
+        skops.loads(stored, trusted=types),
+        mlflow.sklearn.load_model(info.model_uri),
+    ):
+        np.testing.assert_array_equal(again.predict_proba(frame), expected)

@@ -97,7 +97,7 @@ def test_empty_input_says_what_is_empty(make):
     with pytest.raises(ValueError, match=r"0 sample\(s\)"):
         model().fit(make(np.zeros((0, 3))), np.zeros(0))
     with pytest.raises(
-        ValueError, match=r"0 (feature|sample)\(s\)|no rows|no features"
+        ValueError, match=r"0 (feature|sample)\(s\)|no columns|no features"
     ):
         model().fit(make(np.zeros((5, 0))), np.zeros(5))
 

@@ -4,12 +4,14 @@ default kernel, repr in notebooks.
 
 import time
 import warnings
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, make_classification
+from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.metrics import log_loss
 
 from cavity import GPClassifier, GPRegressor, Training
@@ -171,6 +173,34 @@ def test_the_whole_fit_keeps_the_limit():
     fitted = GPClassifier(random_state=0, device="cpu").fit(X, y, time_limit=limit)
     assert time.process_time() - begun < 1.2 * limit + 2.0
     assert any("time_limit=" in text for text in fitted.fit_warnings_)
+
+
+class Slow(ExtraTreesClassifier):
+    """A classifier that takes a second to fit, and counts its fits."""
+
+    sizes: ClassVar[list[int]] = []
+
+    def fit(self, *rows, **more):
+        self.sizes.append(len(rows[0]))
+        time.sleep(1.0)
+        return super().fit(*rows, **more)
+
+
+def test_no_member_starts_to_learn_after_the_limit():
+    """Folds take the limit; the member of the last fold stays in the pool."""
+    X, y = make_classification(200, 6, n_informative=4, random_state=0)
+    del Slow.sizes[:]
+    fitted = GPClassifier(
+        ensemble=[Slow(5, min_samples_leaf=3)],
+        n_inducing=5,
+        max_epochs=2,
+        random_state=0,
+    ).fit(X, y, time_limit=3)
+    assert len(Slow.sizes) == len(np.unique(fitted.held_out_.fold))
+    assert max(Slow.sizes) < len(X)  # not again to all rows
+    assert fitted.ensemble_weights_[1] > 0
+    assert any("learnt without 1 of" in text for text in fitted.fit_warnings_)
+    assert fitted.score(X, y) > 0.7
 
 
 def test_a_regressor_keeps_the_limit():

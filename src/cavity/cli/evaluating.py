@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.cli.costs import format_costs, read_costs
+from cavity.cli.logistic import LOSS, recall_logistic
 from cavity.cli.model_rows import Reservoir, Roles, find_roles, read_model_rows
 from cavity.cli.models import Model
 from cavity.cli.reporting import note_training_rows
@@ -112,6 +113,7 @@ def _report_classes(
     each = _list_classes(assessed, confusion, classes)
     baseline = _pick(assessed.plain, ("error", "nll", "brier"))
     baseline["of"] = "rows of this file" if prior is None else "training rows"
+    notes = getattr(model.classifier, "notes_", {})
     result = {
         "rows": found.total,
         **_pick(assessed.values, OVERALL),
@@ -120,6 +122,7 @@ def _report_classes(
         "per_class": each,
         "classes": classes,
         "confusion": confusion.tolist(),
+        LOSS: notes.get(LOSS),
     }
 
     quoted = list(map(repr, classes))
@@ -131,6 +134,7 @@ def _report_classes(
         terminal.note(f"{few}, whose scores say little: {list_names(weak.few)}")
     _say_rows(found, terminal)
     terminal.say(_format_overall(result, prior is None))
+    terminal.say(recall_logistic(notes, model.result.estimate))
     terminal.say(_format_classes(each))
     if len(classes) <= MAX_CLASSES:
         terminal.say(_format_confusion(result["confusion"], classes))

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity import distributed
+from cavity.cli.logistic import compare_logistic
 from cavity.cli.outputs import check_out
 from cavity.cli.settings import NO_GROUPS, Settings, list_arguments
 from cavity.cli.terminal import Interrupts, Terminal, Text, exit_code, fail
@@ -30,7 +31,7 @@ from cavity.estimators import GPClassifier, GPRegressor, view_fit
 from cavity.estimators.fitted_view import check_arguments, skip_importance
 from cavity.fitting.options import nest, read_training
 from cavity.fitting.options.regression_methods import choose_regression_method
-from cavity.prediction.estimate import Estimate, format_loss
+from cavity.prediction.estimate import Estimate
 from cavity.prediction.target_estimate import TargetEstimate
 from cavity.report.baselines import count_rows, logistic_log_loss
 from cavity.report.scores import FEW_ROWS
@@ -49,6 +50,7 @@ from cavity.tables.files.text_files import explain_errors
 from cavity.tables.validation import Prepared
 
 IN_MEMORY = 256 << 20  # bytes of features; larger tables are read again in every pass
+MOST_SHOWN = 60  # columns that are printed
 LEAST_SECONDS = 0.1  # of a fit whose time limit passed while its table was read
 REPORTED = (  # entries of the notes that --json prints
     "rows",
@@ -122,7 +124,11 @@ def inspect_table(
         f"{data}: {count} rows, {len(file.names)} columns, target {settings.target!r}"
     )
     columns = prepare.describe()
-    terminal.say(format_pairs([(name_column(name), how) for name, how in columns]))
+    shown = [(name_column(name), how) for name, how in columns[:MOST_SHOWN]]
+    terminal.say(format_pairs(shown))
+    if len(columns) > MOST_SHOWN:
+        rest = len(columns) - MOST_SHOWN
+        terminal.say(f"  and {rest} more columns; `cavity info` lists all")
     for note in file.notes:
         terminal.note(note)
     target = prepare.target_
@@ -401,19 +407,9 @@ def _report(
         figures = estimate._asdict()
         figures.pop("scores", None)
 
-    logistic = notes.get("logistic_log_loss")
-    if isinstance(estimate, Estimate) and logistic is not None:
-        simpler = ""
-        if logistic <= estimate.log_loss:
-            simpler = ", at least as good, and simpler: compare both on new rows"
-        of = ""
-        if notes["logistic_rows"] < notes["rows"] - notes["unlabelled"]:
-            of = f" on a random sample of {notes['logistic_rows']} rows"
-        terminal.say(
-            f"Logistic regression has a log loss of {format_loss(logistic)}{of}"
-            f"{simpler}."
-        )
-
+    if classes:
+        quality = estimate if isinstance(estimate, Estimate) else None
+        terminal.say(compare_logistic(notes, quality))
     terminal.say(f"Saved {settings.out} ({max(1, round(size / 1000))} kB)")
     terminal.print_result(
         {

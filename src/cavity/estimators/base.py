@@ -17,6 +17,7 @@ from cavity.estimators.argument_types import Column, Device, Seed, TableLike
 from cavity.estimators.explanations import Explains
 from cavity.estimators.learnt import Learnt
 from cavity.estimators.notebook import describe_fit
+from cavity.estimators.pickled import PickledModel
 from cavity.estimators.sklearn_base import BaseEstimator
 from cavity.explain.fit_summary import FitSummary, summarise_fit
 from cavity.fitting.options.training import Training, flatten, nest
@@ -224,14 +225,25 @@ class GPEstimator(Explains, Learnt, BaseEstimator):
         return self._result._replace(model=model, rows=rows)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle the model on the CPU, without values per training row."""
+        """Return the state for pickle: the model on the CPU, without training rows."""
         state: dict[str, Any] = super().__getstate__()
         if "_result" not in state:
             return state
 
-        self._find_importance()
-        kept = self._result_on("cpu").without_rows()
-        return state | {"_result": kept, "_loo_log_proba": None}
+        record = self._record()
+        plain = type(self).__new__(type(self))
+        plain._store(record.result)
+        given = {name: state[name] for name in state if name not in vars(plain)}
+        kept = record._replace(result=record.result.without_rows())
+        return given | {"_result": PickledModel(kept)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        result = state.get("_result")
+        if isinstance(result, PickledModel):  # skops
+            result = result.read()
+        if result is not None:
+            self._store(result)
 
     def save(self, path: str | Path) -> None:
         """Save the fitted model to one file; `cavity.load` reads it.

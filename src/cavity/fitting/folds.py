@@ -19,11 +19,11 @@ from cavity.fitting.fit import Candidates, ClassifierFit, Judged, Trained
 from cavity.fitting.held_out import HeldOut, drop_members, join_folds, predict_rows
 from cavity.fitting.options.plan import JudgingPlan
 from cavity.fitting.options.policy.training import plan_training
-from cavity.fitting.refits import refit_members
+from cavity.fitting.refits import drop_weightless, refit_members
 from cavity.fitting.request import Request
 from cavity.fitting.training_rows import prepare_rows
 from cavity.fitting.verdict import Verdict, weigh
-from cavity.pool.members import Recipe, fit_members
+from cavity.pool.members import FittedMember, Recipe, fit_members
 from cavity.prediction.estimate import FOLDS
 from cavity.prediction.model import FittedModel, extract_model
 from cavity.tables.labelled import LabelledTable
@@ -35,6 +35,10 @@ TRAINING = 0.35  # share of the seconds that are left; folds take the rest
 FAILED_PART = (
     "a fit on part of the rows could not be factorised: the estimate comes from the "
     "other rows."
+)
+PART_SEEN = (
+    "time_limit={:g}: the other members of the pool learnt without 1 of {} parts of the "
+    "rows."
 )
 
 
@@ -66,6 +70,7 @@ class Folds:
         share = self.plan.share
         epochs = max(1, round(share * len(begun.run.history)))
         recipes = tuple(recipe.scale(share) for recipe in candidates.recipes)
+        members: tuple[FittedMember, ...] = ()
         notes = list(candidates.notes)
         judged: list[HeldOut] = []
         for i in self._show(numbers, fit.request.verbose):
@@ -80,24 +85,29 @@ class Folds:
             if clock.limit is not None:
                 seconds = clock.left() / (len(numbers) - len(judged))
             try:
-                held, recipes = self._judge_fold(fit, i, recipes, epochs, seconds)
+                held, members = self._judge_fold(fit, i, recipes, epochs, seconds)
             except NotPositiveDefinite:
                 notes.append(FAILED_PART)
                 continue
 
             if not judged:  # members without weight are not fitted again
-                counts = np.flatnonzero(weigh(held)[1:])
-                recipes = tuple(recipes[j] for j in counts)
-                held = drop_members(held, np.append(0, counts + 1))
+                kept = np.flatnonzero(weigh(held)[1:])
+                members = tuple(members[j] for j in kept)
+                held = drop_members(held, np.append(0, kept + 1))
+            recipes = tuple(member.recipe for member in members)
             judged.append(held)
 
         if not judged:
             return None, Candidates(notes=tuple(notes))
 
         joined = self._join(judged, begun.seconds)
-        kept = recipes[: len(joined.log_proba) - 1]
-        recipes = tuple(recipe.scale(1 / share) for recipe in kept)
-        return joined, Candidates(recipes, notes=tuple(notes))
+        members = members[: len(joined.log_proba) - 1]
+        return joined, Candidates(
+            recipes=tuple(member.recipe.scale(1 / share) for member in members),
+            members=members,
+            seconds=sum(member.seconds for member in members),
+            notes=tuple(notes),
+        )
 
     def _show(self, numbers: list[int], verbose: int) -> Iterable[int]:
         """Return the folds, with a bar if the fit is verbose."""
@@ -118,8 +128,8 @@ class Folds:
         recipes: tuple[Recipe, ...],
         epochs: int,
         seconds: float | None,
-    ) -> tuple[HeldOut, tuple[Recipe, ...]]:
-        """Predict fold i by models of the other rows; return the recipes they chose."""
+    ) -> tuple[HeldOut, tuple[FittedMember, ...]]:
+        """Predict fold i by models of the other rows; return the members among them."""
         out = self.fold == i
         rest = self.trains.select(~out)
         held = self.trains.select(out)
@@ -127,9 +137,8 @@ class Folds:
         began = clock.spent()
         model = fit_fold(fit.request.for_fold(seconds), fit.rows, rest, epochs)
         taken = clock.spent() - began
-        members = fit_members(
-            recipes, rest, held, fit.rows.blocks, clock.share(MEMBERS)
-        )
+        left = clock.share(MEMBERS)
+        members = tuple(fit_members(recipes, rest, held, fit.rows.blocks, left))
         found = predict_rows(
             model,
             members,
@@ -140,7 +149,7 @@ class Folds:
             unit=self.unit[out],
             part=np.full(held.n_rows, i),
         )
-        return found, tuple(member.recipe for member in members)
+        return found, members
 
     def _join(self, judged: list[HeldOut], seconds: float) -> HeldOut:
         """Join the folds; `seconds`: of the model that they judge."""
@@ -152,10 +161,21 @@ class Folds:
         return joined._replace(seconds=(own + seconds, *others))
 
     def finish(self, trained: Trained, verdict: Verdict) -> Judged:
-        """Fit the members that count to all rows: no member of folds has seen them."""
+        """Fit the members that count to all rows: no member of folds has seen them.
+
+        Without time for it, the members of the last fold stay.
+        """
         fit, begun, candidates = trained
-        members, verdict = refit_members(fit, candidates.recipes, verdict)
-        return Judged(begun, verdict, members, notes=candidates.notes)
+        clock = fit.request.clock
+        notes = candidates.notes
+        if clock.has(candidates.seconds):
+            members, verdict = refit_members(fit, candidates.recipes, verdict)
+        else:
+            members = drop_weightless(candidates.members, verdict)
+            if members:
+                notes += (PART_SEEN.format(clock.limit, self.plan.parts),)
+
+        return Judged(begun, verdict, members, notes=notes)
 
 
 def note_groups(held: Table) -> str:

@@ -24,11 +24,10 @@ from cavity.fitting.held_out import HeldOut, RowsOf, predict_rows
 from cavity.fitting.leave_one_out import LeaveOneOut
 from cavity.fitting.options.configuration import ClassifierConfig
 from cavity.fitting.options.plan import JudgingPlan
-from cavity.fitting.refits import refit_members
+from cavity.fitting.refits import drop_weightless, refit_members
 from cavity.fitting.request import Request
 from cavity.fitting.verdict import LEAST_WEIGHT, Verdict, judge_rows
-from cavity.pool.members import FittedMember, Recipe, fit_members
-from cavity.pool.pool import Member
+from cavity.pool.members import Recipe, fit_members
 from cavity.prediction.estimate import FOLDS, FULL_ROWS, HELD_OUT
 from cavity.prediction.model import extract_model
 from cavity.tables.labelled import LabelledTable
@@ -189,14 +188,6 @@ class Part(EvalSet):
             members = drop_weightless(candidates.members, verdict)
 
         return Judged(begun, verdict, members, notes=candidates.notes, bids=bids)
-
-
-def drop_weightless(
-    members: Sequence[FittedMember], verdict: Verdict
-) -> tuple[Member, ...]:
-    """Return the members that have a weight."""
-    pairs = zip(members, verdict.weights[1:], strict=True)
-    return tuple(found.member for found, weight in pairs if weight)
 
 
 def has_time_to_extend(fit: ClassifierFit, begun: Begun, verdict: Verdict) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from cavity.common.progress import announce
 from cavity.fitting.fit import ClassifierFit
 from cavity.fitting.verdict import Verdict
-from cavity.pool.members import Recipe, fit_members
+from cavity.pool.members import FittedMember, Recipe, fit_members
 from cavity.pool.pool import Member
 from cavity.tables.table import Table
 
@@ -31,3 +31,11 @@ def refit_members(
     scores = verdict.members.add_seconds(seconds.tolist())
     members = tuple(refit.member for refit in found)
     return members, verdict._replace(members=scores)
+
+
+def drop_weightless(
+    members: Sequence[FittedMember], verdict: Verdict
+) -> tuple[Member, ...]:
+    """Return the members that have a weight."""
+    pairs = zip(members, verdict.weights[1:], strict=True)
+    return tuple(found.member for found, weight in pairs if weight)

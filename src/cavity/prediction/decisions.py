@@ -138,6 +138,15 @@ class Costs:
                 "for two classes positive=, false_positive= and false_negative=."
             )
 
+        rows = [] if self.errors is None else [self.errors]
+        if isinstance(self.errors, Mapping):
+            rows = list(self.errors.values())
+        if not all(isinstance(row, Mapping) for row in rows):
+            raise BadOption(
+                f"errors={self.errors!r:.80} must map each true class to the costs of "
+                "its errors, such as {'paid': {'default': 1}, 'default': {'paid': 10}}."
+            )
+
         for name in ("other", "false_positive", "false_negative", "refuse"):
             value = getattr(self, name)
             if value is not None:

@@ -32,26 +32,37 @@ def check_labels(y: Any, n_rows: int) -> NDArray[Any]:
             "This classifier requires y to be passed, but the target y is None."
         )
 
+    if isinstance(y, str):
+        raise BadInput(
+            f"y={y!r:.60} is a text: give the labels, such as table[{y!r:.60}], and "
+            "drop their column from X."
+        )
+
     y = column_or_1d(to_array(y), warn=True)
     if len(y) != n_rows:
         raise BadInput(
             f"X has {n_rows} rows but y has {len(y)}: give one label per row."
         )
 
+    missing = 0
     if y.dtype.kind == "O":
         missing = sum(map(is_missing, y))
-        if missing:
-            raise BadInput(
-                f"y contains NaN or None in {missing} rows: drop them, or make them a "
-                "class."
-            )
-
+    elif y.dtype.kind == "f":
+        missing = int(np.isnan(y).sum())
+    if missing:
+        raise BadInput(
+            f"y contains NaN or None in {missing} rows: drop them, or make them a class."
+        )
+    if y.dtype.kind == "O":
         sort_labels(set(y))  # raises if labels cannot be ordered
 
     with warnings.catch_warnings():
         # `fit` itself warns of many classes
         warnings.simplefilter("ignore", UserWarning)
-        check_classification_targets(y)
+        try:
+            check_classification_targets(y)
+        except ValueError as error:
+            raise BadInput(f"{error} GPRegressor predicts numbers.") from error
 
     return np.asarray(y)
 

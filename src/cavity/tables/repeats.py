@@ -116,7 +116,9 @@ def in_spreads(X: Floats, among: Floats | None = None) -> Floats:
     if among is None:
         among = X
     low, centre, high = np.percentile(among, [25, 50, 75], axis=0)
-    scale = np.where(high > low, high - low, among.std(0))
+    with np.errstate(over="ignore"):  # columns of huge numbers
+        spread = among.std(0)
+    scale = np.where(high > low, high - low, spread)
     scale = np.where(scale > 0, scale, 1.0)
     return np.asarray(np.clip((X - centre) / scale, -FARTHEST, FARTHEST))
 

@@ -87,7 +87,7 @@ def _refuse(what: str, arguments: dict[str, Any]) -> None:
             raise BadOption(
                 f"{name}= has no meaning for {what}. target=, weight= and groups= name "
                 "columns of Parquet and Arrow files; y, sample_weight and groups belong "
-                "to tables in memory."
+                "to tables in memory, as in fit(X.drop(columns='label'), X['label'])."
             )
 
 

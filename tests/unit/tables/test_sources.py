@@ -597,7 +597,7 @@ def spoilt(value, column=1):
         ),
         (
             piece(y=np.array([1.0, np.nan, 0.0, 1.0])),
-            ["Input y contains NaN", "part-1.parquet"],
+            ["NaN or None in 1 rows", "part-1.parquet"],
         ),
         (piece(y=np.array([1.0, 2.5, 0.0, 1.0])), ["continuous", "part-1.parquet"]),
         (piece(weight=np.array([1.0, 0.0, -1.0, 1.0])), ["2 weights", "not positive"]),

@@ -256,7 +256,40 @@ def read_ensemble(value: Any) -> Any:
                 f"instance."
             )
 
+        _check_storable(member)
+
     return members
+
+
+def _check_storable(member: Any) -> None:
+    """Raise BadOption, before anything is trained, if arrays cannot hold the classifier.
+
+    Other ensembles of trees combine them in their own ways.
+    """
+    from sklearn.ensemble import (
+        BaggingClassifier,
+        ExtraTreesClassifier,
+        HistGradientBoostingClassifier,
+        RandomForestClassifier,
+    )
+    from sklearn.tree import DecisionTreeClassifier
+
+    stored = (
+        HistGradientBoostingClassifier,
+        ExtraTreesClassifier,
+        RandomForestClassifier,
+        DecisionTreeClassifier,
+        BaggingClassifier,
+    )
+    some_columns = isinstance(member, BaggingClassifier) and (
+        member.max_features != 1.0 or member.bootstrap_features
+    )
+    if not isinstance(member, stored) or some_columns:
+        names = ", ".join(kind.__name__ for kind in stored)
+        raise BadOption(
+            f"ensemble has {type(member).__name__}, which cannot be stored as arrays: "
+            f"use one of {names}, whose trees see all columns."
+        )
 
 
 def read_class_weight(value: Any) -> Any:
@@ -359,7 +392,15 @@ def draw_seed(random_state: Any) -> int:
     """Draw a seed from the argument `random_state`: an integer, a RandomState, or None."""
     from sklearn.utils import check_random_state
 
-    return int(check_random_state(random_state).randint(2**31 - 1))
+    try:
+        generator = check_random_state(random_state)
+    except ValueError:
+        raise BadOption(
+            f"random_state={random_state!r:.60} must be a whole number of at least 0, a "
+            "numpy RandomState, or None."
+        ) from None
+
+    return int(generator.randint(2**31 - 1))
 
 
 def read_limit(value: Any) -> float | None:

@@ -124,8 +124,10 @@ class Inspection:
 
         One error names all columns that cannot be used.
         """
+        if self.names == []:
+            raise BadInput("the table has no columns: check how they were selected.")
         if not self.rows:
-            raise BadInput("the table has no rows.")
+            raise BadInput("the table has no rows: check how they were selected.")
 
         columns = list[Column]()
         ignored = list[Ignored]()
