@@ -14,12 +14,20 @@ import pytest
 from sklearn.metrics import log_loss
 
 import cavity
-from cavity.cli import fitting
 from cavity.cli.app import app
 from cavity.cli.fitting import Deadline
 from cavity.common import tensor_files
+from cavity.errors import CavityError
 from cavity.tables.validation import Prepared
-from cli.running import QUICK, SINGLE, TRAIN, command, run
+from cli.running import (
+    QUICK,
+    SINGLE,
+    SINGLE_FLAGS,
+    TRAIN,
+    command,
+    fit_in_pieces,
+    run,
+)
 from support import slow
 
 
@@ -149,9 +157,7 @@ def test_json_of_a_fit_is_one_object_and_quiet_is_quiet(birds, tmp_path):
 
 
 @pytest.mark.parametrize("name", [slow("penguins.csv"), "penguins.parquet"])
-def test_a_table_that_is_not_held_in_memory_gives_the_same_model(
-    birds, tmp_path, monkeypatch, name
-):
+def test_a_table_that_is_not_held_in_memory_gives_the_same_model(birds, tmp_path, name):
     rows = read(birds / "penguins.csv")
     pq.write_table(
         pa.table({k: [r[k] for r in rows] for k in rows[0]}),
@@ -161,8 +167,8 @@ def test_a_table_that_is_not_held_in_memory_gives_the_same_model(
     # other efforts hold rows out of a table in memory only
     common = ("--target", "species", "--ignore", "id", "--method", "ep", *SINGLE)
     assert run("fit", birds / name, "--out", tmp_path / "held", *common).exit_code == 0
-    monkeypatch.setattr(fitting, "IN_MEMORY", 0)
-    assert run("fit", birds / name, "--out", tmp_path / "read", *common).exit_code == 0
+    flags = {"target": "species", "ignore": ["id"], "method": "ep", **SINGLE_FLAGS}
+    fit_in_pieces(birds / name, out=tmp_path / "read", **flags)
     held, streamed = (cavity.load(tmp_path / m) for m in ("held", "read"))
     X = Prepared(
         np.random.default_rng(0).normal(size=(20, len(held.preparation_.names)))
@@ -172,16 +178,8 @@ def test_a_table_that_is_not_held_in_memory_gives_the_same_model(
         np.testing.assert_allclose(
             streamed.predict_proba(X), held.predict_proba(X), rtol=1e-6
         )
-    refused = run(
-        "fit",
-        birds / name,
-        "--out",
-        tmp_path / "m",
-        *common,
-        "--validation-fraction",
-        "0.1",
-    )
-    assert refused.exit_code == 2 and "validation = " in refused.output
+    with pytest.raises(CavityError, match="validation = "):
+        fit_in_pieces(birds / name, out="m", validation_fraction=0.1, **flags)
 
 
 def test_a_file_of_settings_and_flags_agree(birds, tmp_path):

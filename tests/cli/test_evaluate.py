@@ -12,7 +12,11 @@ import pytest
 from sklearn.metrics import log_loss
 
 import cavity
-from cavity.cli import evaluating
+from cavity.cli.evaluating import predict_rows
+from cavity.cli.model_rows import find_roles
+from cavity.cli.models import Model
+from cavity.cli.terminal import Terminal
+from cavity.tables.files.table_files import open_table
 from cli.running import run
 
 QUICK = (
@@ -179,14 +183,14 @@ def test_a_class_that_is_never_predicted_does_not_go_unnoticed(folder):
     )
 
 
-def test_of_a_long_table_a_sample_is_scored_and_the_command_says_so(
-    folder, monkeypatch
-):
-    monkeypatch.setattr(evaluating, "MOST_KEPT", 3 * 30)
-    done = run("evaluate", folder / "m", folder / "test.csv", "--json")
-    found = json.loads(done.stdout)
-    assert f"a random sample of 30 of {found['rows']} rows" in done.stderr
-    assert np.sum(found["confusion"]) == 30
+def test_of_a_long_table_a_sample_is_scored_and_the_command_says_so(folder, capsys):
+    model = Model.open(folder / "m")
+    file = open_table(folder / "test.csv")
+    roles = find_roles(model, file, target=None, weight=None, group=None)
+    found = predict_rows(model, file, roles, Terminal(), most_numbers=3 * 30)
+    said = capsys.readouterr().err
+    assert f"a random sample of 30 of {found.total} rows" in said
+    assert {len(column) for column in found.columns} == {30} and found.total > 30
 
 
 def test_scores_of_training_rows_and_of_weighted_rows_come_with_a_note(

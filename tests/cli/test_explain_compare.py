@@ -11,7 +11,7 @@ import cavity
 from cavity.cli import explaining
 from cavity.cli.comparing import compare_scores
 from cavity.common.scoring import average, compare_log_proba, score_rows
-from cli.running import SINGLE, TRAIN, run
+from cli.running import QUICK, SINGLE, TRAIN, run
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ def test_models_of_other_classes_and_regressors_are_not_compared(birds, tmp_path
         and "only one of the models has the class 'Gentoo'" in done.stderr
     )
     words = "--target", "mass", "--regression", "--out", tmp_path / "r"
-    run("fit", birds / "penguins.csv", *words, *SINGLE[:-2])
+    run("fit", birds / "penguins.csv", *words, *QUICK)
     done = run("compare", birds / "birds.cavity", tmp_path / "r", birds / "new.csv")
     assert done.exit_code == 1 and "is a regressor" in done.stderr
     done = run("explain", tmp_path / "r", birds / "new.csv", "--json")

@@ -14,7 +14,7 @@ import cavity
 from cavity.common.scoring import NORMAL_95
 from cavity.errors import BadInput
 from cavity.tables.columns.preparation import Preparation
-from cli.running import run
+from cli.running import fit_in_pieces, run
 
 QUICK = ("--max-epochs", "8", "--device", "cpu")
 
@@ -169,21 +169,16 @@ def test_whoever_asks_for_regression_gets_it_or_a_message(folder, tmp_path):
         Preparation("y").fit({"x": [1, 2], "y": [0.5, 1.5]})
 
 
-def test_a_table_that_is_read_in_pieces_gives_a_regressor(
-    folder, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(cavity.cli.fitting, "IN_MEMORY", 0)
-    common = (
-        "fit",
+def test_a_table_that_is_read_in_pieces_gives_a_regressor(folder, tmp_path):
+    fit_in_pieces(
         folder / "train.csv",
-        "--target",
-        "progress",
-        "--out",
-        tmp_path / "m",
-        *QUICK,
+        target="progress",
+        out=tmp_path / "m",
+        regression=True,
+        n_inducing=10,
+        max_epochs=8,
+        device="cpu",
     )
-    done = run(*common, "--regression", "--n-inducing", "10")
-    assert done.exit_code == 0, done.output
     gp = cavity.load(tmp_path / "m")
     assert gp.method == "svi" and gp.score(*_rows(folder)) > 0.2
 

@@ -14,7 +14,6 @@ from cavity import GPClassifier
 from cavity.errors import BadOption, NotPositiveDefinite
 from cavity.fitting import folds, judges, planning
 from cavity.fitting import left_out as leave_one_out
-from cavity.fitting.left_out import choose_sample
 from cavity.fitting.options import nest
 from cavity.fitting.options.plan import TableSize
 from cavity.fitting.options.policy.judging import plan_judging
@@ -302,35 +301,6 @@ def test_an_ensemble_that_is_named_is_never_ignored(table):
     assert plan.trees and plan.rate and not plan.linear
     with pytest.raises(BadOption, match="memory"):
         model(ensemble="trees").fit([(X, y)])
-
-
-@pytest.fixture(scope="module")
-def crowd():
-    rng = np.random.default_rng(0)
-    y = np.arange(200) % 31
-    return rng.normal(size=(31, 2))[y] + 0.1 * rng.normal(size=(200, 2)), y
-
-
-def test_the_temperature_of_many_classes_comes_from_some_rows(crowd, monkeypatch):
-    X, y = crowd
-    monkeypatch.setattr(leave_one_out, "SCORED", 31 * 50)
-    monkeypatch.setattr(leave_one_out, "LEAST_ROWS", 1)
-    many = model(
-        method="ep", calibration="temperature", effort="fast", max_epochs=1
-    ).fit(X, y)
-    assert many.calibration_ == "leave-one-out of 50 rows" and many.estimate_.rows == 50
-    assert many.loo_log_proba_.shape == (200, 31)
-
-
-def test_random_rows_are_distinct_and_ascending():
-    assert choose_sample(50, 50) is None
-    chosen = choose_sample(10**9, 4000)
-    assert (
-        len(chosen) == 4000
-        and (np.diff(chosen) > 0).all()
-        and 0 <= chosen[0]
-        and chosen[-1] < 10**9
-    )
 
 
 @pytest.mark.parametrize("effort", ["fast", "balanced"])

@@ -12,7 +12,6 @@ import pytest
 from sklearn.base import clone
 
 from cavity import GPClassifier, load
-from cavity.cli import fitting
 from cavity.errors import BadInput
 from cavity.fitting.cases import choose_apart
 from cavity.fitting.options import nest
@@ -20,7 +19,7 @@ from cavity.tables.array_sources import Arrays
 from cavity.tables.files.arrow_source import Arrow
 from cavity.tables.pieces import JUDGES, TRAINS
 from cavity.tables.table import GivenRows
-from cli.running import SINGLE, run
+from cli.running import SINGLE, SINGLE_FLAGS, fit_in_pieces, run
 from distributed.ranks import run_ranks
 from estimators.test_groups_of_rows import make_groups
 
@@ -174,25 +173,15 @@ def test_several_ranks_keep_groups_together_as_one_does(folder):
             np.testing.assert_allclose(found.log_loss, estimate.log_loss, atol=1e-6)
 
 
-def test_a_large_table_on_the_command_line_keeps_groups_together(tmp_path, monkeypatch):
+def test_a_large_table_on_the_command_line_keeps_groups_together(tmp_path, capsys):
     """Streamed as if it were larger than memory; rows without a label are in no group."""
-    monkeypatch.setattr(fitting, "IN_MEMORY", 0)
     X, y, groups = make_groups(N_GROUPS, 10)
     frame = as_table(X, y, groups).to_pandas()
     frame.loc[::13, "label"] = None
     frame.to_csv(tmp_path / "t.csv", index=False)
-    options = (
-        "--target",
-        "label",
-        "--group",
-        "patient",
-        *SINGLE,
-        "--out",
-        tmp_path / "m.cavity",
-    )
-    done = run("fit", tmp_path / "t.csv", *options)
-    assert done.exit_code == 0, done.output
-    assert "groups kept together" in done.stdout
+    flags = {"target": "label", "group": "patient", **SINGLE_FLAGS}
+    fit_in_pieces(tmp_path / "t.csv", out=tmp_path / "m.cavity", **flags)
+    assert "groups kept together" in capsys.readouterr().out
     model, count = load(tmp_path / "m.cavity"), frame.dropna().patient.value_counts()
     assert not any("patient" in name for name in model.preparation_.names)
     assert 20 * count.min() <= model.estimate_.rows <= 20 * count.max()
