@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from dataclasses import replace
+from collections.abc import Iterator
 from itertools import chain
 from multiprocessing import forkserver
 
@@ -77,21 +77,12 @@ def axes(item: pytest.Item) -> set[tuple]:
 
 
 @pytest.fixture
-def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_trees() -> Iterator[None]:
     """Pools of a few small trees, where any pool will do."""
-    from cavity.fitting import planning
-    from cavity.pool.boosting import Boosting
+    from support import with_few_trees
 
-    make_members = planning.make_members
-
-    def make_few(ensemble, plan, seed):
-        plan = replace(plan, trees=20, network_steps=20)
-        for recipe in make_members(ensemble, plan, seed):
-            if isinstance(recipe, Boosting):
-                recipe = replace(recipe, most_reach=0.0)  # the first rounds only
-            yield recipe
-
-    monkeypatch.setattr(planning, "make_members", make_few)
+    with with_few_trees():
+        yield
 
 
 def measure_cpu(children: bool) -> float:

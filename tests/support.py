@@ -30,6 +30,8 @@ from cavity.fitting.options.configuration import read_classifier
 from cavity.fitting.options.library import method_names
 from cavity.fitting.options.plan import TableSize, TrainingPlan
 from cavity.fitting.options.policy.training import plan_training
+from cavity.pool.boosting import Boosting
+from cavity.pool.members import make_members
 from cavity.tables.table import Table
 
 ROOT = Path(__file__).parents[1]
@@ -40,6 +42,22 @@ def without_warnings() -> Iterator[None]:
     """Ignore warnings, of short fits for example."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        yield
+
+
+@contextlib.contextmanager
+def with_few_trees() -> Iterator[None]:
+    """Let fits pool a few small trees, where any pool will do."""
+
+    def make_few(ensemble: Any, plan: Any, seed: int) -> Iterator[Any]:
+        plan = replace(plan, trees=20, network_steps=20)
+        for recipe in make_members(ensemble, plan, seed):
+            if isinstance(recipe, Boosting):
+                recipe = replace(recipe, most_reach=0.0)  # the first rounds only
+            yield recipe
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "make_members", make_few)
         yield
 
 

@@ -33,7 +33,7 @@ from cavity.pool.sklearn_trees import TreeColumns
 from cavity.pool.weights import fit_temperature
 from cavity.prediction.predict import predict_log_proba
 from cavity.tables.table import Table
-from support import SlowRows, latent_columns, toy, without_warnings
+from support import SlowRows, latent_columns, slow, toy, without_warnings
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +152,7 @@ def test_held_out_rows_are_added_at_the_learnt_hyper_parameters(easy):
 
 
 @pytest.mark.usefixtures("few_trees")
-@pytest.mark.parametrize("effort", ["fast", "balanced"])
+@pytest.mark.parametrize("effort", ["fast", slow("balanced")])
 def test_a_pool_is_saved_without_its_members_being_objects(table, tmp_path, effort):
     X, y, new, labels = table
     fitted = model(effort=effort, ensemble="auto").fit(X, y)
@@ -267,7 +267,7 @@ def test_members_count_at_rows_like_the_training_rows_and_not_far_away(table, po
 
 
 @pytest.mark.usefixtures("few_trees")
-@pytest.mark.parametrize("cell", [4e38, -1e300])
+@pytest.mark.parametrize("cell", [4e38, slow(-1e300)])
 def test_a_cell_beyond_float32_is_fitted_and_predicted(table, cell):
     X, y, new, _ = table
     X, new = X.copy(), new.copy()

@@ -70,7 +70,8 @@ def test_the_numbers_are_those_of_scikit_learn_weights_included():
     np.testing.assert_allclose(twice.true, 2 * np.array(found.true))
 
 
-@pytest.mark.parametrize("effort", ["fast", "balanced"])
+@pytest.mark.usefixtures("few_trees")
+@pytest.mark.parametrize("effort", ["fast", slow("balanced")])
 def test_the_estimate_is_near_the_log_loss_of_new_rows(table, effort, tmp_path):
     X, y, new, labels = table
     clf = model(effort=effort).fit(X, y)
@@ -92,6 +93,7 @@ def test_the_estimate_is_near_the_log_loss_of_new_rows(table, effort, tmp_path):
     np.testing.assert_array_equal(loaded.class_prior_, clf.class_prior_)
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_random_labels_get_no_good_estimate_from_a_model_that_memorises_them():
     rng = np.random.default_rng(1)
     X, y = rng.normal(size=(90, 2)), rng.integers(0, 2, 90)
@@ -101,6 +103,7 @@ def test_random_labels_get_no_good_estimate_from_a_model_that_memorises_them():
     assert clf.estimate_.log_loss > 0.65 and clf.estimate_.accuracy < 0.7
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_classes_with_a_single_row_are_missing_from_folds_and_the_estimate_says_so(
     table,
 ):
@@ -166,6 +169,7 @@ def test_rows_that_belong_together_count_once_in_the_error():
     assert many.standard_error == pytest.approx(one.standard_error)
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize("effort", ["fast", slow("balanced")])
 def test_a_model_of_random_labels_says_that_it_is_no_better_than_guessing(effort):
     """250 rows of five noisy classes fitted with a training accuracy of .85, and nobody

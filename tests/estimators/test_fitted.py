@@ -226,10 +226,10 @@ def test_a_foreign_default_dtype_changes_nothing(table):
     "options", [{}, {"batch_size": 20}], ids=["full", "mini-batches"]
 )
 def test_two_threads_are_two_turns(make_table, method, options):
-    tables = [make_table(3, seed=s) for s in range(3)]
+    tables = [make_table(3, seed=s) for s in range(2)]
 
     def work(table):
-        fitted = model(method, max_epochs=8, **options).fit(table.X, table.y)
+        fitted = model(method, max_epochs=4, **options).fit(table.X, table.y)
         return fitted.predict_log_proba(table.new), fitted.log_marginal_likelihood_
 
     with ThreadPoolExecutor(2) as pool:

@@ -24,7 +24,7 @@ from cavity.tables.near_copies import has_near_copies
 from cavity.tables.repeats import find_units, has_cells
 from cavity.tables.splitting import choose_folds, hold_out
 from cavity.tables.table import Table
-from support import toy
+from support import slow, toy
 
 
 def make_groups(n_groups=40, rows=10, seed=0, spread=1e-3):
@@ -62,7 +62,7 @@ def splits(monkeypatch):
 
 
 @pytest.mark.usefixtures("few_trees")
-@pytest.mark.parametrize("effort", ["fast", "balanced"])
+@pytest.mark.parametrize("effort", ["fast", slow("balanced")])
 def test_the_estimate_covers_new_groups(effort, splits):
     X, y, groups = make_groups()
     new, labels, _ = make_groups(2000, 1, seed=1)
@@ -306,6 +306,7 @@ def test_neither_batches_nor_regressors_have_groups():
         GPRegressor().fit(X, y, groups=np.arange(40))
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_scikit_learn_routes_groups_to_the_fit():
     X, y, groups = make_groups(20, 3)
     model = GPClassifier(effort="fast", n_inducing=5, max_epochs=2, random_state=0)

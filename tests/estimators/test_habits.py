@@ -15,6 +15,7 @@ from sklearn.metrics import log_loss
 from cavity import GPClassifier, GPRegressor, Training
 from cavity.errors import BadInput, BadOption
 from cavity.fitting.options import nest
+from support import slow
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,8 @@ def model(**options):
     )
 
 
-@pytest.mark.parametrize("effort", ["fast", "balanced"])
+@pytest.mark.usefixtures("few_trees")
+@pytest.mark.parametrize("effort", ["fast", slow("balanced")])
 def test_the_temperature_comes_from_eval_set(table, effort):
     X, y, X_val, y_val = table
     y_val = np.where(

@@ -37,6 +37,7 @@ def fresh():
     return blobs(4000, 99)
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize("effort", ["fast", slow("balanced")])
 @pytest.mark.parametrize("kind", ["threes", "log-normal"])
 def test_the_estimate_of_weighted_rows_is_near_fresh_rows(effort, kind, fresh):
@@ -120,7 +121,8 @@ def test_the_unit_of_the_weights_does_not_change_how_far_the_temperature_is_trus
     assert found[0] == pytest.approx(found[1])
 
 
-@pytest.mark.parametrize("effort", ["fast", "balanced"])
+@pytest.mark.usefixtures("few_trees")
+@pytest.mark.parametrize("effort", ["fast", slow("balanced")])
 def test_rows_of_a_table_of_cells_leave_alone(effort):
     """A new row of two categories meets the other rows of its cell: they stay."""
     rng = np.random.default_rng(0)
@@ -131,8 +133,9 @@ def test_rows_of_a_table_of_cells_leave_alone(effort):
     assert abs(clf.estimate_.log_loss - true) < 0.03
 
 
-@pytest.mark.parametrize("effort", ["fast", "balanced"])
-@pytest.mark.parametrize("columns", [1, 2])
+@pytest.mark.usefixtures("few_trees")
+@pytest.mark.parametrize("effort", ["fast", slow("balanced")])
+@pytest.mark.parametrize("columns", [slow(1), 2])
 def test_rows_of_cells_with_one_label_each_leave_alone(effort, columns):
     """Without its whole cell, a row that follows a rule exactly would look hopeless."""
     X = np.array(

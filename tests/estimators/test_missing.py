@@ -19,6 +19,7 @@ def nll(X, y, new, labels):
     return -np.log(P[np.arange(len(labels)), labels]).mean()
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_a_gap_that_says_something_is_learnt():
     """The label is whether a cell is missing: the mean alone could not tell."""
     rng = np.random.default_rng(0)

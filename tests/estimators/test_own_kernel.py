@@ -44,7 +44,9 @@ def rings(request):
 
 
 def fit(kernel, X, y, **options):
-    usual = {"n_inducing": 15, "max_epochs": 40, "random_state": 0, "effort": "fast"}
+    """A Gaussian process alone."""
+    alone = {"ensemble": None, "calibration": None, "effort": "fast"}
+    usual = {"n_inducing": 15, "max_epochs": 40, "random_state": 0, **alone}
     with without_warnings():
         return GPClassifier(**nest(kernel=kernel, **usual | options)).fit(X, y)
 
@@ -86,9 +88,9 @@ def test_frozen_parameters_are_not_learnt(rings, tmp_path):
     kernel = freeze_first_layer()
     X, y = rings
     for clf in (
-        fit(kernel, X, y, max_epochs=5, ensemble=None),
-        fit(kernel, X, y, n_inducing=10, batch_size=30, max_epochs=5, ensemble=None),
-        fit(kernel, X, y, warm_start=True, max_epochs=5, ensemble=None).fit(X, y),
+        fit(kernel, X, y, max_epochs=5),
+        fit(kernel, X, y, n_inducing=10, batch_size=30, max_epochs=5),
+        fit(kernel, X, y, warm_start=True, max_epochs=5).fit(X, y),
     ):
         first, last = clf.kernel_.net[0], clf.kernel_.net[2]
         given = kernel.net[0].weight.double()

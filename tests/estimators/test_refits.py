@@ -25,6 +25,7 @@ class Interrupt(Callback):
         raise KeyboardInterrupt
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize(
     "again",
     [
