@@ -35,6 +35,8 @@ from cavity.pool.members import make_members
 from cavity.tables.table import Table
 
 ROOT = Path(__file__).parents[1]
+# a Gaussian process without pool and temperature: no other models, no folds
+ALONE = {"effort": "fast", "ensemble": None, "calibration": None}
 
 
 @contextlib.contextmanager

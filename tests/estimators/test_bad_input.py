@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 
 from cavity import BadInput, GPClassifier, Training
 from cavity.fitting.options import nest
-from support import toy
+from support import ALONE, toy
 
 
 def model(method="ep", **options):
@@ -254,7 +254,7 @@ def test_a_cell_far_outside_all_others_is_limited_with_a_warning(cell, mixed):
     if mixed:
         X = pd.DataFrame(X, columns=list("abc")).assign(kind=["u", "v"] * 40)
     with pytest.warns(UserWarning, match=rf"column {name}: 1 cell"):
-        fitted = GPClassifier(effort="fast", ensemble=None, random_state=0).fit(X, y)
+        fitted = GPClassifier(random_state=0, **ALONE).fit(X, y)
     assert fitted.score(X[1:], y[1:]) > 0.95
     assert np.isfinite(fitted.predict_proba(X)).all()
 

@@ -105,7 +105,7 @@ def check_not_worse(effort, other, *table):
     assert worse.value < max(2 * worse.error, 0.03 * -base.mean())
 
 
-@pytest.mark.parametrize("seed", [0, *(slow(seed) for seed in range(1, 12))])
+@pytest.mark.parametrize("seed", [1, *(slow(seed) for seed in range(12) if seed != 1)])
 def test_the_default_is_not_worse_than_simple_models_on_small_noisy_tables(seed):
     """Class frequencies, logistic regression and boosting are members of the pool: none
     of them is better beyond noise.

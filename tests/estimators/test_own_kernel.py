@@ -9,7 +9,7 @@ from torch import nn
 
 from cavity import GPClassifier
 from cavity.fitting.options import nest
-from support import without_warnings
+from support import ALONE, without_warnings
 
 
 class Deep(nn.Module):
@@ -44,9 +44,7 @@ def rings(request):
 
 
 def fit(kernel, X, y, **options):
-    """A Gaussian process alone."""
-    alone = {"ensemble": None, "calibration": None, "effort": "fast"}
-    usual = {"n_inducing": 15, "max_epochs": 40, "random_state": 0, **alone}
+    usual = {"n_inducing": 15, "max_epochs": 40, "random_state": 0, **ALONE}
     with without_warnings():
         return GPClassifier(**nest(kernel=kernel, **usual | options)).fit(X, y)
 

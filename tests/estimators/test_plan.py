@@ -15,7 +15,7 @@ from cavity.fitting.options.policy.judging import Cases, plan_judging, plan_memb
 from cavity.fitting.options.policy.training import plan_training
 from cavity.fitting.options.policy.work import count_points, count_seen
 from cavity.fitting.options.time_estimate import estimate_seconds, measure_slowness
-from support import toy
+from support import ALONE, toy
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -96,7 +96,7 @@ def test_a_time_limit_is_part_of_the_plan():
 @pytest.mark.parametrize("columns", [2, 200])
 def test_the_plan_prints_the_kernel_as_one_would_type_it(columns):
     X, y = toy(60, 2, columns)
-    alone = {"ensemble": None, "max_epochs": 1, "effort": "fast", "random_state": 0}
+    alone = {"max_epochs": 1, "random_state": 0, **ALONE}
     usual = GPClassifier(**alone).fit(X, y)
     typed = eval(usual.plan_.training.kernel, vars(kernels))
     given = GPClassifier(kernel=typed, **alone).fit(X, y)

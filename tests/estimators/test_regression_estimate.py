@@ -90,9 +90,9 @@ def hard_table(kind, n, rng):
 def test_intervals_hold_what_they_promise_where_normal_ones_do_not(kind, n):
     """Over several tables; outliers make normal 50 % intervals far too wide."""
     inside, normal = [], []
-    for seed in range(6):
+    for seed in range(4):
         rng = np.random.default_rng(seed)
-        gp = GPRegressor(random_state=0, max_epochs=40).fit(*hard_table(kind, n, rng))
+        gp = GPRegressor(random_state=0, max_epochs=20).fit(*hard_table(kind, n, rng))
         new, truth = hard_table(kind, 1000, rng)
         mean, sd = gp.predict(new, return_std=True)
         for coverage, plain in ((0.5, 0.6745), (0.9, 1.645)):
@@ -136,7 +136,7 @@ def small_table(seed):
     return (X[:n], y[:n]), (X[n:], y[n:])
 
 
-@pytest.mark.parametrize("n_tables", [12, slow(40)])
+@pytest.mark.parametrize("n_tables", [6, slow(40)])
 def test_on_average_the_estimate_is_neither_too_good_nor_too_bad(n_tables):
     """Leave-one-out at learnt hyper-parameters was too good by 1 error."""
     z, inside = [], []

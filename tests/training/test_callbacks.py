@@ -11,10 +11,11 @@ from cavity.common.ranks import Local
 from cavity.engine import processes
 from cavity.engine.inference import Engine
 from cavity.fitting.options import nest
-from support import toy, without_warnings
+from cavity.methods import VI
+from support import ALONE, toy, without_warnings
 
 X, Y = toy(120, 3, seed=5)
-OPTIONS = dict(n_inducing=8, max_epochs=12, tol=0.0, random_state=0, effort="fast")
+OPTIONS = dict(n_inducing=8, max_epochs=12, tol=0.0, random_state=0, **ALONE)
 
 
 def fit(X=X, Y=Y, eval_set=None, **options):
@@ -97,7 +98,9 @@ def test_full_batches_too_end_when_the_time_is_up(options, passes):
     assert len(passes) <= 3
 
 
-@pytest.mark.parametrize("method", ["ep", "sep", "rep", "vi"])
+@pytest.mark.parametrize(
+    "method", ["ep", "sep", "rep", VI("robust-max")], ids=["ep", "sep", "rep", "vi"]
+)
 @pytest.mark.parametrize("batch_size", [None, 40])
 def test_a_validation_share_is_held_out_and_its_best_state_kept(method, batch_size):
     clf = fit(

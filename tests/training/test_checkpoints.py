@@ -16,8 +16,9 @@ from cavity.callbacks import Callback
 from cavity.common import tensor_files
 from cavity.engine.training import checkpoint
 from cavity.fitting.options import nest
+from cavity.methods import VI
 from chaos.children import Child
-from support import slow, toy, without_warnings
+from support import ALONE, slow, toy, without_warnings
 from training.killed import fit_slowly
 
 X, Y = toy(90, 3, seed=3)
@@ -26,7 +27,7 @@ FULL = dict(n_inducing=8, batch_size=None, max_epochs=6, tol=0.0, random_state=1
 RUNS = {
     "ep": dict(method="ep", **BATCHES),
     "sep": dict(method="sep", **BATCHES),
-    "vi": dict(method="vi", **BATCHES),
+    "vi": dict(method=VI("robust-max"), **BATCHES),
     "ep full": dict(method="ep", **FULL),
     "ep outer": dict(method="ep", schedule="outer", **FULL),
     "fixed": dict(method="ep", learn=(), **FULL),
@@ -207,7 +208,7 @@ class Pause(Callback):
 @pytest.mark.parametrize("method", ["ep", "auto"])
 def test_a_run_that_a_callback_stopped_goes_on_when_it_is_resumed(tmp_path, method):
     """L-BFGS ("auto") goes on, too, but not to the same bits."""
-    options = dict(method=method, max_epochs=4, tol=0.0, batch_size=None)
+    options = dict(method=method, max_epochs=4, tol=0.0, batch_size=None, **ALONE)
     spent = dict(
         checkpoint=tmp_path / "run.ckpt", resume=True, callbacks=[Pause()], **options
     )
