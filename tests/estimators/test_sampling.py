@@ -105,7 +105,7 @@ class Width(Kernel):
 def sampled(sampler):
     """A regressor with draws of two hyper-parameters, all of which predict."""
     x, y = line(20)
-    model = quietly(regressor(kernel=Width()).fit, x, y)
+    model = quietly(regressor(kernel=Width()).fit, x, y, eval_set=(x, y))
     draws = quietly(
         model.sample_hyperparameters,
         x,
@@ -166,7 +166,7 @@ def test_the_gradient_of_a_classifiers_target_is_that_of_differences(
 @pytest.mark.parametrize("method", ["exact", "fitc", "vi", "svi"])
 def test_the_gradient_of_a_regressors_target_is_that_of_differences(method):
     x, y = line()
-    model = quietly(regressor(method, n_inducing=4).fit, x, y)
+    model = quietly(regressor(method, n_inducing=4).fit, x, y, eval_set=(x, y))
     target = nuts.LogDensity(sampling_run(model, x, y))
     theta = target.run.state.theta.numpy() + 0.1
     assert_gradient(
@@ -285,7 +285,7 @@ def test_draws_of_a_regressor_have_the_moments_of_a_grid(sampled):
 def test_the_same_random_state_gives_the_same_predictions(monkeypatch):
     monkeypatch.setattr(nuts, "sample", few)
     x, y = line()
-    model = quietly(regressor(kernel=Width()).fit, x, y)
+    model = quietly(regressor(kernel=Width()).fit, x, y, eval_set=(x, y))
     first, again, other = (
         quietly(model.sample_hyperparameters, x, y, **{**SHORT, "random_state": seed})
         for seed in (0, 0, 1)
@@ -412,7 +412,7 @@ class Weights(torch.nn.Module):
 @pytest.mark.parametrize("method", ["sr", "cg", "bcm"])
 def test_regressors_without_an_evidence_of_their_own_are_refused(method):
     x, y = line()
-    model = quietly(regressor(method, n_inducing=4).fit, x, y)
+    model = quietly(regressor(method, n_inducing=4).fit, x, y, eval_set=(x, y))
     with pytest.raises(BadOption, match="'exact', 'fitc', 'vi', 'svi'"):
         model.sample_hyperparameters(x, y)
 
