@@ -31,7 +31,7 @@ from cavity import (
 from cavity.report.sections import describe_model
 from cavity.report.svg import LETTER, WIDTH, Plot
 from cavity.report.templates import format_number
-from support import slow, without_warnings
+from support import slow, with_few_trees, without_warnings
 
 BAD = "<script>alert(1)</script>"
 WORSE = "\"'><img src=x onerror=alert(2)>&amp;\x00"
@@ -93,7 +93,7 @@ def table(D: int = 3) -> tuple[pd.DataFrame, np.ndarray]:
 
 
 def trained(X, y, **options) -> GPClassifier:
-    with without_warnings():
+    with without_warnings(), with_few_trees():
         return GPClassifier(
             n_inducing=6, max_epochs=4, random_state=3, effort="fast", **options
         ).fit(X, y)
@@ -430,7 +430,7 @@ def test_a_regressor_has_the_same_page() -> None:
         + 10 * rng.normal(size=120)
     )
     with without_warnings():
-        gp = GPRegressor("vi", n_inducing=15, max_epochs=30, random_state=0).fit(
+        gp = GPRegressor("vi", n_inducing=15, max_epochs=10, random_state=0).fit(
             rows[:80], y[:80]
         )
     text = render_page(gp, rows[80:], y[80:])

@@ -210,9 +210,8 @@ def test_a_first_point_without_a_factor_gets_more_jitter(options):
     """
     X = np.linspace(0, 6, 40)[:, None]
     y = np.sin(X[:, 0])
-    gp = GPRegressor(**nest(jitter=0.0, max_epochs=20, random_state=0, **options)).fit(
-        X, y
-    )
+    gp = GPRegressor(**nest(jitter=0.0, max_epochs=20, random_state=0, **options))
+    gp.fit(X, y, eval_set=(X, y))
     assert gp.score(X, y) > 0.999 and gp.n_epochs_ > 1
 
 
