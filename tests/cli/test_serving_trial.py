@@ -383,6 +383,7 @@ def test_the_page_reads_tables_as_csv_readers_do():
     assert json.loads(done.stdout) == [table] * len(texts)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 def test_the_page_reads_cells_of_ten_megabytes():
     script = read_page_file("page.js").decode()

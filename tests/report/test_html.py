@@ -178,20 +178,19 @@ def test_the_headline_says_how_well_against_what_and_where_it_fails(whole) -> No
     )
 
 
-def test_nine_classes_have_all_columns_and_upright_names() -> None:
+def test_nine_classes_have_all_columns_and_upright_names(whole) -> None:
     """The browser's test measures that nothing needs to be scrolled sideways."""
-    X, y = table()
+    X, _ = table()
     names = np.array([f"a class with a long name {k}" for k in range(9)])
-    found = Page(
-        render_page(trained(X, names[np.arange(80) % 9]), X, names[np.arange(80) % 9])
-    )
+    labels = names[np.arange(80) % 9]
+    found = Page(render_page(trained(X, labels), X, labels))
     tables = found.all("table")
     assert any(attrs.get("id") == "class-scores" for attrs in tables)
     assert any(attrs["class"] == "confusion numbers many" for attrs in tables)
     heads = [attrs.get("data-head") for attrs in found.all("td")]
     for head in ("Rows", "Predicted", "Precision", "Recall", "F1", "AUC"):
         assert heads.count(head) >= 9
-    few = Page(render_page(trained(X, y), X, y))
+    few = Page(whole[1])
     assert not any("many" in attrs["class"] for attrs in few.all("table"))
 
 

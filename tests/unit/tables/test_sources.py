@@ -27,6 +27,7 @@ from cavity.tables.files.arrow_source import Arrow
 from cavity.tables.files.fragments import Fragments
 from cavity.tables.pieces import Piece
 from cavity.tables.survey import SIZES, Sizes, survey
+from support import slow
 
 N, D = 237, 3
 rng = np.random.default_rng(0)
@@ -192,7 +193,7 @@ def on_ranks(world, work):
         )
 
 
-@pytest.mark.parametrize("world", [1, 2, 3, 300])
+@pytest.mark.parametrize("world", [1, 2, 3, slow(300)])
 def test_the_ranks_together_have_the_batch_of_one_process(source, world):
     """Of 300 ranks some have a row, others none.
 
@@ -220,6 +221,18 @@ def test_the_ranks_together_have_the_batch_of_one_process(source, world):
         assert torch.equal(
             torch.cat([p.X for p in pieces]), torch.tensor(X)[list(shard.mine)]
         )
+
+
+def test_of_more_ranks_than_rows_some_have_a_row_and_others_none():
+    few = Arrays(X[:4], np.array(["a", "b", "a", "b"]))
+    streams = on_ranks(6, lambda rank: stream(few, reduce=rank))
+    shards = [data.shard(rank, 6) for rank, data in enumerate(streams)]
+    assert [shard.n_rows for shard in shards].count(0) == 2
+    assert list(chain.from_iterable(shard.mine for shard in shards)) == list(range(4))
+    for shard in shards:
+        (batch,) = shard.batches(4, generator())
+        (piece,) = shard.whole().split(50)
+        assert len(batch.index) == len(piece.index) == shard.n_rows
 
 
 class Counted(Fragments):
