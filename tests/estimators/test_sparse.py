@@ -46,6 +46,7 @@ def few_dense_bytes(monkeypatch):
     return cells
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_a_small_sparse_table_gives_the_default_of_the_dense_one():
     X, y, _ = draw(90)
     csr, csc, coo = (make(X) for make in FORMATS)

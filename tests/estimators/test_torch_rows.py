@@ -120,6 +120,7 @@ def test_tensors_give_what_their_numbers_give(kind, name):
     )
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_a_report_reads_rows_of_another_library(tmp_path):
     some = slice(None, None, 5)
     gp = GPClassifier(effort="fast", n_inducing=10, max_epochs=3, random_state=0).fit(
