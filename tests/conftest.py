@@ -56,7 +56,8 @@ def thin(grid: list[pytest.Item]) -> list[pytest.Item]:
     the most new values.
     """
     values = {item: axes(item) for item in grid}
-    kept, missing = [], set().union(*values.values())
+    kept = []
+    missing = set().union(*values.values())
     while missing:
         kept.append(max(grid, key=lambda item: len(values[item] & missing)))
         missing -= values[kept[-1]]
@@ -105,7 +106,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: object) -> None:
     """A worker of pytest-xdist has finished."""
-    stash, output = node.config.stash, getattr(node, "workeroutput", {})
+    stash = node.config.stash
+    output = getattr(node, "workeroutput", {})
     stash[WORKERS] = stash.get(WORKERS, 0.0) + output.get("cpu_seconds", 0.0)
 
 

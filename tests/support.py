@@ -224,22 +224,28 @@ def converge(
     """
     state = run.state if state is None else state
     state, _ = run.step(state)
-    best, best_state, xs, fs, wait = np.inf, state, [], [], 10
+    best = np.inf
+    best_state = state
+    xs = []
+    fs = []
+    wait = 10
     for _ in range(most):
         new, info = run.step(state)
         residual = np.inf if bool(info.failed) else move(state, new)
         if residual < best:
-            best, best_state = residual, new
+            best = residual
+            best_state = new
         if best < tol:
             return best_state
         if not residual < 10 * best:
-            state, xs, fs, wait = best_state, [], [], 10
+            state = best_state
+            xs = []
+            fs = []
+            wait = 10
             continue
-        xs, fs, wait = (
-            [*xs[-8:], _pack(state)],
-            [*fs[-8:], _pack(new) - _pack(state)],
-            wait - 1,
-        )
+        xs = [*xs[-8:], _pack(state)]
+        fs = [*fs[-8:], _pack(new) - _pack(state)]
+        wait -= 1
         state = (
             _unpack(run, new, _extrapolate(xs, fs))
             if wait <= 0 and len(xs) > 1
@@ -259,7 +265,8 @@ def _pack(state: State) -> np.ndarray:
 
 
 def _extrapolate(xs: list[np.ndarray], fs: list[np.ndarray]) -> np.ndarray:
-    dX, dF = np.diff(np.array(xs), axis=0).T, np.diff(np.array(fs), axis=0).T
+    dX = np.diff(np.array(xs), axis=0).T
+    dF = np.diff(np.array(fs), axis=0).T
     gamma = np.linalg.lstsq(dF, fs[-1], rcond=1e-12)[0]
     return xs[-1] + fs[-1] - (dX + dF) @ gamma
 

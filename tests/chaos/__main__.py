@@ -100,7 +100,8 @@ def main(arguments: list[str] | None = None, kinds: Kinds = KINDS) -> int:
         + "".join(f"{name:>10}" for name in OUTCOMES)
         + f"{'seconds':>9}"
     )
-    failed, rows = False, {}
+    failed = False
+    rows = {}
     for kind in given.only or kinds:
         begun = time.monotonic()
         tally = count(kind, given.runs, given.seed, kinds)

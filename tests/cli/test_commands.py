@@ -98,10 +98,12 @@ def test_evaluate_gives_the_scores_of_the_predictions(birds):
     scores = json.loads(done.stdout)
     clf = cavity.load(birds / "birds.cavity")
     (chunk,) = cavity.tables.files.table_files.open_table(birds / "new.csv").chunks()
-    X, y = chunk.table, clf.preparation_.labels(chunk)
+    X = chunk.table
+    y = clf.preparation_.labels(chunk)
     assert scores["rows"] == 60 and np.sum(scores["confusion"]) == 60
     np.testing.assert_allclose(scores["error"], 1 - clf.score(X, y))
-    P, place = clf.predict_proba(X), np.searchsorted(clf.classes_, y)
+    P = clf.predict_proba(X)
+    place = np.searchsorted(clf.classes_, y)
     np.testing.assert_allclose(scores["nll"], log_loss(place, P), rtol=1e-9)
     np.testing.assert_allclose(
         scores["ece"], cavity.report.reliability(P, place).error, rtol=1e-9
@@ -232,7 +234,8 @@ def test_a_run_is_continued_from_its_checkpoint(birds, tmp_path):
         run(*common, *kept, "--out", tmp_path / "m", "--max-epochs", "5").exit_code == 0
     )
     assert run(*common, "--out", tmp_path / "n", "--max-epochs", "5").exit_code == 0
-    resumed, whole = cavity.load(tmp_path / "m"), cavity.load(tmp_path / "n")
+    resumed = cavity.load(tmp_path / "m")
+    whole = cavity.load(tmp_path / "n")
     assert resumed.n_epochs_ == 5
     X = Prepared(np.zeros((1, len(whole.preparation_.names))))
     np.testing.assert_array_equal(resumed.predict_proba(X), whole.predict_proba(X))

@@ -44,7 +44,8 @@ def folder(tmp_path_factory):
             out.writerow(["x", "w", "kind"])
             for i in range(80):
                 kind = "rare" if i in (3, 50) else "ab"[i % 2]
-                x, weight = (kind == "a") * 3 + rng.normal(), rng.integers(0, 4)
+                x = (kind == "a") * 3 + rng.normal()
+                weight = rng.integers(0, 4)
                 out.writerow([x, 1 if kind == "rare" else weight, kind])
     (path / "fit.toml").write_text('weight = "w"\n')
     done = run(
@@ -147,7 +148,8 @@ def test_a_row_of_weight_w_is_scored_as_w_rows(folder):
         rows = list(csv.DictReader(file))
     clf = cavity.load(folder / "m")
     P = clf.predict_proba(pa.table({"x": [float(r["x"]) for r in rows]}))
-    w, y = np.array([float(r["w"]) for r in rows]), np.array([r["kind"] for r in rows])
+    w = np.array([float(r["w"]) for r in rows])
+    y = np.array([r["kind"] for r in rows])
     assert found["rows"] == (w > 0).sum()
     assert found["nll"] == pytest.approx(
         log_loss(y, P, sample_weight=w, labels=clf.classes_)

@@ -121,7 +121,8 @@ def test_the_standard_error_of_a_difference_is_paired():
     changes nothing.
     """
     rng = np.random.default_rng(1)
-    y, w = rng.integers(0, 3, 300), rng.uniform(0.5, 2, 300)
+    y = rng.integers(0, 3, 300)
+    w = rng.uniform(0.5, 2, 300)
     a = np.log(rng.dirichlet(np.ones(3), 300))
     b = a + 0.01 * rng.normal(size=a.shape)
     found = compare_log_proba(a, b, y, w)["nll"]

@@ -56,7 +56,8 @@ def test_fit_notices_a_quantity_and_says_how_good_it_is(folder):
 
 
 def test_predictions_and_scores_are_those_of_python(folder):
-    gp, table = cavity.load(folder / "m"), pd.read_csv(folder / "test.csv")
+    gp = cavity.load(folder / "m")
+    table = pd.read_csv(folder / "test.csv")
     run("predict", folder / "m", folder / "test.csv", "--out", folder / "p.csv")
     written = pd.read_csv(folder / "p.csv")
     mean, std = gp.predict(table, return_std=True)
@@ -191,7 +192,8 @@ def test_a_target_of_formatted_numbers_is_a_quantity_for_every_command(tmp_path)
     )
     scores = []
     for name, table in (("plain", plain), ("written", written)):
-        model, path = tmp_path / f"{name}.cavity", tmp_path / f"{name}.csv"
+        model = tmp_path / f"{name}.cavity"
+        path = tmp_path / f"{name}.csv"
         table.to_csv(path, index=False, sep=";")
         done = run("fit", path, "--target", "y", "--out", model, *QUICK)
         assert done.exit_code == 0 and "so this is a regression" in done.output, (

@@ -154,8 +154,10 @@ def test_rows_are_parsed_as_json_does():
 
 def test_large_bodies_are_parsed_outside_the_event_loop(toy_model, monkeypatch):
     X, _ = toy(3, 3, seed=1)
-    app, threads = make_app(Model.open(toy_model)), []
-    read, write = RowReader.read, service.format_answer
+    app = make_app(Model.open(toy_model))
+    threads = []
+    read = RowReader.read
+    write = service.format_answer
     monkeypatch.setattr(
         RowReader,
         "read",
@@ -181,7 +183,8 @@ def test_large_bodies_are_parsed_outside_the_event_loop(toy_model, monkeypatch):
 
 
 def test_a_declared_length_over_the_limit_is_refused_before_the_body_arrives(toy_model):
-    app, sent = make_app(Model.open(toy_model), Limits(bytes=100)), []
+    app = make_app(Model.open(toy_model), Limits(bytes=100))
+    sent = []
     headers = [
         (b"host", b"localhost"),
         (b"content-type", b"application/json"),
@@ -216,7 +219,8 @@ def test_the_answer_to_a_body_above_the_limit_arrives_although_the_client_sends_
     toy_model, length, line_after
 ):
     head = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-    length, body = length + line_after, b" " * 16_000_000
+    length = length + line_after
+    body = b" " * 16_000_000
     if b"chunked" in length:
         body = b"f4240\r\n%s\r\n" % body[:1_000_000] * 16 + b"0\r\n\r\n"
     with serve(make_app(Model.open(toy_model), Limits(bytes=250_000))) as address:

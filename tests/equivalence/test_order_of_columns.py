@@ -38,7 +38,8 @@ CHANGES = {
 @pytest.mark.parametrize("N", [60, slow(400)])
 @pytest.mark.parametrize("effort", ["fast", slow("balanced")])
 def test_probabilities_stay_the_same(effort, N):
-    (frame, y), (new, _) = make_frame(N, 1), make_frame(100, 2)
+    frame, y = make_frame(N, 1)
+    new, _ = make_frame(100, 2)
 
     def predict(change):
         model = GPClassifier(effort=effort, n_inducing=10, **SHORT)
@@ -59,9 +60,11 @@ def test_signs_of_columns_and_names_of_classes_decide_nothing(effort):
     """Another order of names, and mirrored columns, drew other folds, inducing points
     and networks.
     """
-    (frame, y), (new, _) = make_frame(60, 1), make_frame(100, 2)
+    frame, y = make_frame(60, 1)
+    new, _ = make_frame(100, 2)
     X, X_new = (rows[list("pqrs")].to_numpy() for rows in (frame, new))
-    rename, signs = np.array([1, 2, 0]), np.array([-1.0, 1.0, -1.0, -1.0])
+    rename = np.array([1, 2, 0])
+    signs = np.array([-1.0, 1.0, -1.0, -1.0])
 
     def predict(X, y, X_new):
         return GPClassifier(effort=effort, **SHORT).fit(X, y).predict_proba(X_new)
@@ -107,7 +110,8 @@ def test_distinct_rows_have_an_order_of_their_own(seed):
     X = np.column_stack(
         [rng.normal(size=(50, 3)), np.eye(4)[rng.integers(4, size=50)], np.zeros(50)]
     )[rng.integers(50, size=80)]
-    columns, rows = rng.permutation(8), rng.permutation(80)
+    columns = rng.permutation(8)
+    rows = rng.permutation(80)
     distinct, place = distinct_rows(X)
     np.testing.assert_array_equal(distinct[place], X)
     np.testing.assert_array_equal(

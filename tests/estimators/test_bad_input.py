@@ -41,7 +41,8 @@ def sane(fitted, X):
 def spoil(X):
     X = X.copy()
     X[[1, 5], 0] = np.nan
-    X[2, 2], X[3, 2] = np.inf, np.nan
+    X[2, 2] = np.inf
+    X[3, 2] = np.nan
     return X
 
 
@@ -106,7 +107,8 @@ def test_whatever_is_no_table_is_an_error_of_ours_and_of_the_type_that_scikit_le
     three,
 ):
     X, y, _ = three
-    fitted, frame = model().fit(X, y), pd.DataFrame(X, columns=["a", "b", 3])
+    fitted = model().fit(X, y)
+    frame = pd.DataFrame(X, columns=["a", "b", 3])
     tables = (
         [[1, 2, 3], [4]] * 30,
         X[:, 0],

@@ -120,10 +120,8 @@ def test_a_table_of_copies_is_the_table_without_them(effort, copies):
 
 def test_copies_of_a_case_in_a_table_of_cells_stay_together():
     rng = np.random.default_rng(0)
-    X, y = (
-        np.column_stack([rng.integers(4, size=300), rng.integers(3, size=300)]),
-        rng.integers(2, size=300),
-    )
+    X = np.column_stack([rng.integers(4, size=300), rng.integers(3, size=300)])
+    y = rng.integers(2, size=300)
     assert find_units(make_table(X, y)) is None
     unit = find_units(make_table(X.repeat(5, 0), y.repeat(5)))
     assert (np.bincount(unit) == 5).all() and (
@@ -144,7 +142,8 @@ def test_a_row_of_weight_k_is_k_rows(effort, rows):
     repeated = GPClassifier(**options).fit(X.repeat(times, 0), y.repeat(times))
     np.testing.assert_array_equal(weighted.predict_proba(X), repeated.predict_proba(X))
     assert weighted.estimate_.log_loss == pytest.approx(repeated.estimate_.log_loss)
-    held, many = weighted.held_out_, repeated.held_out_
+    held = weighted.held_out_
+    many = repeated.held_out_
     assert sorted(np.repeat(held.rows, times[held.rows])) == sorted(
         np.arange(rows).repeat(times)[many.rows]
     )
@@ -169,10 +168,8 @@ def test_the_estimate_of_a_small_wide_table_claims_no_gain_that_is_not_there(
     z = []
     for seed in range(3):
         rng = np.random.default_rng(seed)
-        X, w = (
-            rng.normal(size=(rows + 2000, columns)),
-            rng.normal(size=columns) / np.sqrt(columns),
-        )
+        X = rng.normal(size=(rows + 2000, columns))
+        w = rng.normal(size=columns) / np.sqrt(columns)
         y = (X @ w + rng.logistic(size=len(X)) > 0).astype(int)
         clf = GPClassifier(effort="fast", random_state=0).fit(X[:rows], y[:rows])
         true = -np.log(clf.predict_proba(X[rows:])[np.arange(2000), y[rows:]]).mean()

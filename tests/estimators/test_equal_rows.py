@@ -135,10 +135,8 @@ def test_a_checkpoint_belongs_to_the_distinct_rows_in_any_order(tmp_path):
         max_epochs=3,
         training=Training(checkpoint=tmp_path / "run", checkpoint_every=1),
     )
-    order, kept = (
-        np.random.default_rng(1).permutation(300),
-        Training(checkpoint=tmp_path / "run", resume=True),
-    )
+    order = np.random.default_rng(1).permutation(300)
+    kept = Training(checkpoint=tmp_path / "run", resume=True)
     again = fit(X[order], y[order], max_epochs=3, training=kept)
     assert [row["objective"] for row in again.history_] == [
         row["objective"] for row in first.history_
@@ -150,7 +148,8 @@ def test_a_checkpoint_belongs_to_the_distinct_rows_in_any_order(tmp_path):
 @pytest.mark.usefixtures("few_trees")
 def test_cells_of_large_tables_are_not_held_out_as_a_whole():
     X, y = cells(14_100, 2, seed=3)
-    train, new = slice(10_100), slice(10_100, None)
+    train = slice(10_100)
+    new = slice(10_100, None)
     clf = GPClassifier(random_state=0, effort="fast").fit(X[train], y[train])
     loss = log_loss(y[new], clf.predict_proba(X[new]))
     assert (

@@ -25,10 +25,8 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 def make_table(seed=0):
     """A signal with missing cells, a category that matters, and noise of every kind."""
     rng = np.random.default_rng(seed)
-    signal, place = (
-        rng.normal(50, 10, N),
-        rng.choice(["東京", "Paris", "Oslo"], N, p=[0.5, 0.3, 0.2]),
-    )
+    signal = rng.normal(50, 10, N)
+    place = rng.choice(["東京", "Paris", "Oslo"], N, p=[0.5, 0.3, 0.2])
     table = pd.DataFrame(
         {
             "signal": np.where(rng.random(N) < 0.1, np.nan, signal),
@@ -220,7 +218,8 @@ def test_rows_are_counted_by_their_pace() -> None:
 # ---------------------------------------------------------------- single rows
 def test_contributions_compare_raw_rows_with_other_cells(fitted, regressor):
     for model, table, _ in (fitted, regressor):
-        rows, background = table[:3], table[100:110]
+        rows = table[:3]
+        background = table[100:110]
         found = model.explain_rows(rows, background)
         labelled = found.classes is not None
         predict, scale = (
@@ -245,7 +244,8 @@ def test_contributions_compare_raw_rows_with_other_cells(fitted, regressor):
 def test_importance_is_the_divergence_from_predictions_with_other_cells(fitted):
     clf, table, _ = fitted
     X = clf._result.background
-    rows, others = X[:100], X[-50:]
+    rows = X[:100]
+    others = X[-50:]
     own = clf.predict_log_proba(Prepared(rows))
     used = find_columns(clf._features())[1] == list(table).index("signal")
     changed = np.repeat(rows, len(others), axis=0)
@@ -269,7 +269,8 @@ def test_contributions_of_sure_rows_do_not_vanish() -> None:
     ("n_classes", "most"), [(3, 40_000), (30, 40_000), (300, 4000), (1000, 1200)]
 )
 def test_the_importance_of_columns_takes_fewer_rows_with_many_classes(n_classes, most):
-    rng, rows = np.random.default_rng(0), []
+    rng = np.random.default_rng(0)
+    rows = []
     slopes = rng.normal(size=(8, n_classes))
 
     def predict(X):
@@ -312,7 +313,8 @@ def test_noise_of_every_kind_is_near_zero(fitted, regressor):
 def test_it_travels_with_the_model_but_its_rows_do_not(fitted, regressor, tmp_path):
     for model, _, _ in (fitted, regressor):
         model.save(tmp_path / "m")
-        again, copy = load(tmp_path / "m"), pickle.loads(pickle.dumps(model))
+        again = load(tmp_path / "m")
+        copy = pickle.loads(pickle.dumps(model))
         for other in (again, copy):
             np.testing.assert_array_equal(
                 other.feature_importance_, model.feature_importance_

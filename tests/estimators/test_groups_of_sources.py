@@ -46,7 +46,8 @@ def folder(tmp_path_factory):
     """Two files of several row groups, in a random order of rows, so that every group
     has rows in both.
     """
-    folder, (X, y, groups) = tmp_path_factory.mktemp("rows"), make_groups(N_GROUPS, 10)
+    folder = tmp_path_factory.mktemp("rows")
+    X, y, groups = make_groups(N_GROUPS, 10)
     order = np.random.default_rng(1).permutation(len(y))
     table = as_table(X[order], y[order], groups[order])
     for i, part in enumerate((table.slice(0, 600), table.slice(600))):
@@ -130,7 +131,8 @@ def test_of_many_rows_some_judge_and_every_class_has_a_group_to_train_on():
     y = np.where(groups == 7, "rare", np.array(["a", "b"])[groups % 2])
     source = Arrays(np.zeros((3000, 1)), y, group=groups)
     found = choose(GPClassifier(random_state=0), source, most=50)
-    apart, judges = set(groups[found.role != TRAINS]), found.role == JUDGES
+    apart = set(groups[found.role != TRAINS])
+    judges = found.role == JUDGES
     assert 5 <= len(apart) <= 6 and 7 not in apart and found.n_groups == 30
     assert (
         np.array_equal(np.isin(groups, list(apart)), found.role != TRAINS)
@@ -145,7 +147,8 @@ def fit_on_a_rank(folder):
     """Fit models to files and to rows in memory on one rank or on several; return what
     they say.
     """
-    (X, y, groups), more = make_groups(N_GROUPS, 10), {"n_inducing": 9, "max_epochs": 3}
+    X, y, groups = make_groups(N_GROUPS, 10)
+    more = {"n_inducing": 9, "max_epochs": 3}
     small = GPClassifier(
         "sep", calibration="temperature", batch_size=100, random_state=0, **more
     )
@@ -163,7 +166,8 @@ def fit_on_a_rank(folder):
 
 
 def test_several_ranks_keep_groups_together_as_one_does(folder):
-    alone, ranks = fit_on_a_rank(folder), run_ranks(fit_on_a_rank, folder)
+    alone = fit_on_a_rank(folder)
+    ranks = run_ranks(fit_on_a_rank, folder)
     assert alone["memory, no more fits"][1] == "leave-one-out"
     for name, (estimate, how, p) in alone.items():
         for found, also, q in (rank[name] for rank in ranks):
@@ -182,7 +186,8 @@ def test_a_large_table_on_the_command_line_keeps_groups_together(tmp_path, capsy
     flags = {"target": "label", "group": "patient", **SINGLE_FLAGS}
     fit_in_pieces(tmp_path / "t.csv", out=tmp_path / "m.cavity", **flags)
     assert "groups kept together" in capsys.readouterr().out
-    model, count = load(tmp_path / "m.cavity"), frame.dropna().patient.value_counts()
+    model = load(tmp_path / "m.cavity")
+    count = frame.dropna().patient.value_counts()
     assert not any("patient" in name for name in model.preparation_.names)
     assert 20 * count.min() <= model.estimate_.rows <= 20 * count.max()
 

@@ -48,7 +48,8 @@ def test_the_estimate_of_weighted_rows_is_near_fresh_rows(effort, kind, fresh):
         else np.full(150, 3.0)
     )
     clf = GPClassifier(effort=effort, random_state=0).fit(X, y, sample_weight=weight)
-    found, true = clf.estimate_, log_loss(fresh[1], clf.predict_proba(fresh[0]))
+    found = clf.estimate_
+    true = log_loss(fresh[1], clf.predict_proba(fresh[0]))
     assert abs(found.log_loss - true) < 3 * found.standard_error + 0.05
     assert 0.5 < clf.ensemble_weights_.sum() < 1.7
 
@@ -157,7 +158,8 @@ def test_suspect_labels_are_row_numbers_of_the_given_table():
     weight = np.ones(200)
     weight[[3, 11]] = 0.0
     found = clf.fit(X, y, sample_weight=weight).suspect_labels()
-    rows, p = found.rows, found.scores
+    rows = found.rows
+    p = found.scores
     assert abs(rows.tolist().index(40) - place) <= 2
     assert sorted(rows) == sorted(set(range(200)) - {3, 11})
     assert (np.diff(p) >= 0).all() and (p > 0).all() and (p <= 1).all()

@@ -79,11 +79,9 @@ def test_new_levels_warn_in_files_as_in_frames(tmp_path):
     frame = pd.DataFrame(np.nan_to_num(X), columns=["a", "b", "c"]).assign(
         d=np.where(y > 0, "u", "v")
     )
-    clf, new, path = (
-        GPClassifier(**FAST).fit(frame, y),
-        frame[:3].assign(d="w"),
-        tmp_path / "new.parquet",
-    )
+    clf = GPClassifier(**FAST).fit(frame, y)
+    new = frame[:3].assign(d="w")
+    path = tmp_path / "new.parquet"
     new.to_parquet(path)
     for rows in (new, path):
         with pytest.warns(UserWarning, match="training rows"):

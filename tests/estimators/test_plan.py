@@ -28,7 +28,8 @@ def fitted():
 
 
 def test_the_plan_is_what_the_fit_did(fitted):
-    training, calibration = fitted.plan_.training, fitted.plan_.judging
+    training = fitted.plan_.training
+    calibration = fitted.plan_.judging
     assert (
         training.n_inducing == fitted.inducing_points_.shape[1] and training.rows == 60
     )

@@ -223,10 +223,8 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("rows")
     rng = np.random.default_rng(3)
     rows = rng.normal(size=(600, 3))
-    y, weight = (
-        1000 + 5 * np.sin(2 * rows[:, 0]) + rng.normal(size=600),
-        rng.choice([0.5, 1.0, 3.0], 600),
-    )
+    y = 1000 + 5 * np.sin(2 * rows[:, 0]) + rng.normal(size=600)
+    weight = rng.choice([0.5, 1.0, 3.0], 600)
     columns = {f"x{j}": rows[:, j] for j in range(3)} | {"y": y, "w": weight}
     pq.write_table(pa.table(columns), folder / "t.parquet", row_group_size=70)
     return folder, rows, y, weight
@@ -277,7 +275,8 @@ def test_two_standard_deviations_cover_95_percent_of_new_targets_and_the_noise_i
 ):
     X, y = load_diabetes(return_X_y=True)
     gp = GPRegressor(method, n_inducing=20, random_state=0).fit(X[::2], y[::2])
-    new, truth = X[1::2], y[1::2]
+    new = X[1::2]
+    truth = y[1::2]
     mean, std = gp.predict(new, return_std=True)
     latent = gp.predict(new, return_std=True, noise=False)[1]
     np.testing.assert_allclose(std**2, latent**2 + gp.noise_, rtol=1e-9)

@@ -52,7 +52,8 @@ def test_a_summary_has_the_values_of_the_kernel_by_class_and_column() -> None:
     )
     frame = clf.fit(pd.DataFrame(X, columns=NAMES), Y).summary().to_frame()
     of = frame.set_index(["part", "name", "column", "function"])["value"].sort_index()
-    rbf, linear = clf.kernel_.k1, clf.kernel_.k2
+    rbf = clf.kernel_.k1
+    linear = clf.kernel_.k2
     for j, name in enumerate(NAMES):
         np.testing.assert_array_equal(
             of["RBF", "lengthscale", name], rbf.lengthscale[:, j]

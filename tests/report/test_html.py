@@ -204,8 +204,10 @@ def test_numbers_of_one_page_agree(whole) -> None:
     clf, text = whole
     X, y = table()
     words = unescape(re.sub("<[^>]+>", " ", text))
-    P, place = clf.predict_proba(X), np.searchsorted(clf.classes_, y)
-    ece, error = report.reliability(P, place).error, (P.argmax(1) != place).mean()
+    P = clf.predict_proba(X)
+    place = np.searchsorted(clf.classes_, y)
+    ece = report.reliability(P, place).error
+    error = (P.argmax(1) != place).mean()
     assert re.search(rf"Calibration error\s+{ece:.3f}", words)
     assert f"expected calibration error {ece:.3f}" in text
     assert re.search(rf"Calibration error\s+{ece:.4g}\s", words)
@@ -380,7 +382,8 @@ def test_a_raw_table_of_any_script_is_shown_as_it_is() -> None:
     y = np.where(age > 45, "はい", "いいえ")
     clf = trained(rows, y)
     text = render_page(clf, rows, y, row_numbers=np.arange(90) + 1001)
-    found, (head, cells) = Page(text), read_rows(text)
+    found = Page(text)
+    head, cells = read_rows(text)
     moved = head.index("Moved by")
     assert not any("番号" in row[moved] for row in cells)
     for row in cells:
@@ -433,7 +436,8 @@ def test_a_regressor_has_the_same_page() -> None:
             rows[:80], y[:80]
         )
     text = render_page(gp, rows[80:], y[80:])
-    found, (head, cells) = Page(text), read_rows(text)
+    found = Page(text)
+    head, cells = read_rows(text)
     mean, std = gp.predict(rows[80:], return_std=True)
     off = y[80:] - mean
     assert f"{np.sqrt((off**2).mean()):.4g}" in found.text("strong")

@@ -98,7 +98,8 @@ def test_regions_need_two_columns(ax, clf) -> None:
 
 
 def test_reliability_diagram(ax, clf) -> None:
-    P, y = clf.predict_proba(X), np.searchsorted(clf.classes_, Y)
+    P = clf.predict_proba(X)
+    y = np.searchsorted(clf.classes_, Y)
     assert plots.reliability_diagram(P, y, ax, label="EP") is ax
     plots.reliability_diagram(P, y, ax, label="again")
     assert sum(line.get_gid() == "diagonal" for line in ax.get_lines()) == 1

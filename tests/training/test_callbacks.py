@@ -27,7 +27,8 @@ def fit(X=X, Y=Y, eval_set=None, **options):
 
 class Count(callbacks.Callback):
     def __init__(self, stop=10**9):
-        self.calls, self.stop = [], stop
+        self.calls = []
+        self.stop = stop
 
     def start(self, run):
         self.calls.append("start")
@@ -57,7 +58,8 @@ def test_a_callback_is_called_in_order_and_may_stop_the_run(options):
 
 
 def test_a_callback_changes_nothing():
-    plain, followed = fit(batch_size=40), fit(batch_size=40, callbacks=[Count()])
+    plain = fit(batch_size=40)
+    followed = fit(batch_size=40, callbacks=[Count()])
     np.testing.assert_array_equal(plain.predict_proba(X), followed.predict_proba(X))
 
 
@@ -188,7 +190,8 @@ def test_an_interrupt_goes_back_to_the_best_state_of_a_validated_run():
 
 class Adds(Callback):
     def __init__(self, value, name="added"):
-        self.value, self.name = value, name
+        self.value = value
+        self.name = name
 
     def epoch(self, run, row):
         row[self.name] = self.value

@@ -29,7 +29,8 @@ from cavity.tables.pieces import Piece
 from cavity.tables.survey import SIZES, Sizes, survey
 from support import slow
 
-N, D = 237, 3
+N = 237
+D = 3
 rng = np.random.default_rng(0)
 X = np.column_stack(
     [np.arange(N), rng.normal(size=(N, D - 1))]
@@ -171,7 +172,10 @@ class Rank(Local):
     """One of several ranks, each in a thread."""
 
     def __init__(self, rank, meeting, told):
-        self.rank, self.world, self.meeting, self.told = rank, len(told), meeting, told
+        self.rank = rank
+        self.world = len(told)
+        self.meeting = meeting
+        self.told = told
 
     def gather(self, value):
         self.told[self.rank] = value
@@ -186,7 +190,8 @@ class Rank(Local):
 
 def on_ranks(world, work):
     """Return what a function of a rank returns on each."""
-    meeting, told = threading.Barrier(world), [None] * world
+    meeting = threading.Barrier(world)
+    told = [None] * world
     with ThreadPoolExecutor(world) as pool:
         return list(
             pool.map(lambda rank: work(Rank(rank, meeting, told)), range(world))
@@ -269,7 +274,9 @@ def test_a_rank_decodes_the_row_groups_that_have_its_rows_and_no_others(
 
 
 def test_a_rank_takes_its_own_rows_of_an_addressed_source(monkeypatch):
-    taken, take, shard = [], Arrays.take, stream(Arrays(X, Y, W)).shard(1, 3)
+    taken = []
+    take = Arrays.take
+    shard = stream(Arrays(X, Y, W)).shard(1, 3)
     monkeypatch.setattr(
         Arrays, "take", lambda self, index: taken.extend(index) or take(self, index)
     )
@@ -284,7 +291,8 @@ def test_the_order_is_that_of_the_seed_and_of_the_pass(source):
         for seed in (0, 0, 1)
     ]
     assert orders[0] == orders[1] != orders[2]
-    data, g = stream(source), generator()
+    data = stream(source)
+    g = generator()
     first, second = ([b.index.tolist() for b in data.batches(20, g)] for _ in range(2))
     assert first != second
 
@@ -517,7 +525,8 @@ def test_a_large_table_is_sampled_fairly_and_every_rare_row_is_in():
     assert np.array_equal(found.X, again.X) and np.array_equal(
         found.X, np.sort(found.X, axis=0)
     )
-    kept, rows = np.bincount(found.y), np.bincount(y)
+    kept = np.bincount(found.y)
+    rows = np.bincount(y)
     assert kept.sum() <= 3000
     rare = rows.argsort()[:2]
     assert np.array_equal(kept[rare], rows[rare])  # 167 and 333 rows
