@@ -19,6 +19,8 @@ from cavity.cli.terminal import Terminal
 from cavity.tables.files.table_files import open_table
 from cli.running import run
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 QUICK = (
     "--n-inducing",
     "6",

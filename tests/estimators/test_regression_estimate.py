@@ -89,7 +89,9 @@ def hard_table(kind, n, rng):
     return X, np.sin(2 * X[:, 0]) + noise
 
 
-@pytest.mark.parametrize(("kind", "n"), [("heteroscedastic", 40), ("outliers", 100)])
+@pytest.mark.parametrize(
+    ("kind", "n"), [slow("heteroscedastic", 40), ("outliers", 100)]
+)
 def test_intervals_hold_what_they_promise_where_normal_ones_do_not(kind, n):
     """Over several tables; outliers make normal 50 % intervals far too wide."""
     inside = []
