@@ -211,17 +211,20 @@ def _cell(curve: list[dict[str, Any]]) -> str:
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """Draw one row of panels per data set."""
+    """Draw one row of panels per data set, with the curves that the rows have."""
     from matplotlib.figure import Figure
 
     names = list(dict.fromkeys(row["data"] for row in rows))
     figure = Figure(figsize=(13, 3.6 * len(names)), layout="constrained")
     axes = figure.subplots(len(names), len(PANELS), squeeze=False)
+    curves = group_curves(rows)
     for line, data in zip(axes, names, strict=True):
         best = max(row["r2"] for row in rows if row["data"] == data)
         for axis, (title, methods) in zip(line, PANELS.items(), strict=True):
             for method in methods:
-                found = group_curves(rows)[data, method]
+                found = curves.get((data, method))
+                if found is None:
+                    continue
                 colour = f"C{ORDER.index(method)}"
                 axis.plot(
                     [r["seconds"] for r in found],
@@ -240,17 +243,22 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     figure.savefig(path, dpi=60)
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rows", type=int, default=800)
     parser.add_argument("--points", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--tables", nargs="+", help="default: all")
+    measured = [method for method in ORDER if method not in STORED]
+    parser.add_argument(
+        "--methods", nargs="+", choices=measured, default=measured, metavar="METHOD"
+    )
     parser.add_argument("--csv", type=Path, default=RESULTS / "regression.csv")
     parser.add_argument("--png", type=Path, default=RESULTS / "regression.png")
     parser.add_argument("--table", action="store_true")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     if args.table:
         print(table(read(args.csv)))
         draw(read(args.csv), args.png)
@@ -267,6 +275,8 @@ def main() -> None:
         )
         writer.writeheader()
         for data, (X, y) in make_tables(args.rows).items():
+            if args.tables is not None and data not in args.tables:
+                continue
             is_test = np.random.default_rng(1).random(len(y)) < 0.25
             train = (X[~is_test], y[~is_test])
             test = (X[is_test], y[is_test])
@@ -276,7 +286,7 @@ def main() -> None:
                 "test": len(test[1]),
                 "points": args.points,
             }
-            for method in (method for method in ORDER if method not in STORED):
+            for method in args.methods:
                 found = measure(method, args.points, train, test, args.seconds)
                 for seconds, r2 in found:
                     figures = {"seconds": f"{seconds:.4f}", "r2": f"{r2:.5f}"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from dataclasses import replace
+from collections.abc import Iterator
 from itertools import chain
 from multiprocessing import forkserver
 
@@ -56,7 +56,8 @@ def thin(grid: list[pytest.Item]) -> list[pytest.Item]:
     the most new values.
     """
     values = {item: axes(item) for item in grid}
-    kept, missing = [], set().union(*values.values())
+    kept = []
+    missing = set().union(*values.values())
     while missing:
         kept.append(max(grid, key=lambda item: len(values[item] & missing)))
         missing -= values[kept[-1]]
@@ -77,21 +78,12 @@ def axes(item: pytest.Item) -> set[tuple]:
 
 
 @pytest.fixture
-def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_trees() -> Iterator[None]:
     """Pools of a few small trees, where any pool will do."""
-    from cavity.fitting import planning
-    from cavity.pool.boosting import Boosting
+    from support import with_few_trees
 
-    make_members = planning.make_members
-
-    def make_few(ensemble, plan, seed):
-        plan = replace(plan, trees=20, network_steps=20)
-        for recipe in make_members(ensemble, plan, seed):
-            if isinstance(recipe, Boosting):
-                recipe = replace(recipe, most_reach=0.0)  # the first rounds only
-            yield recipe
-
-    monkeypatch.setattr(planning, "make_members", make_few)
+    with with_few_trees():
+        yield
 
 
 def measure_cpu(children: bool) -> float:
@@ -114,7 +106,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: object) -> None:
     """A worker of pytest-xdist has finished."""
-    stash, output = node.config.stash, getattr(node, "workeroutput", {})
+    stash = node.config.stash
+    output = getattr(node, "workeroutput", {})
     stash[WORKERS] = stash.get(WORKERS, 0.0) + output.get("cpu_seconds", 0.0)
 
 

@@ -30,9 +30,13 @@ from cavity.fitting.options.configuration import read_classifier
 from cavity.fitting.options.library import method_names
 from cavity.fitting.options.plan import TableSize, TrainingPlan
 from cavity.fitting.options.policy.training import plan_training
+from cavity.pool.boosting import Boosting
+from cavity.pool.members import make_members
 from cavity.tables.table import Table
 
 ROOT = Path(__file__).parents[1]
+# a Gaussian process without pool and temperature: no other models, no folds
+ALONE = {"effort": "fast", "ensemble": None, "calibration": None}
 
 
 @contextlib.contextmanager
@@ -40,6 +44,22 @@ def without_warnings() -> Iterator[None]:
     """Ignore warnings, of short fits for example."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        yield
+
+
+@contextlib.contextmanager
+def with_few_trees() -> Iterator[None]:
+    """Let fits pool a few small trees, where any pool will do."""
+
+    def make_few(ensemble: Any, plan: Any, seed: int) -> Iterator[Any]:
+        plan = replace(plan, trees=20, network_steps=20)
+        for recipe in make_members(ensemble, plan, seed):
+            if isinstance(recipe, Boosting):
+                recipe = replace(recipe, most_reach=0.0)  # the first rounds only
+            yield recipe
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "make_members", make_few)
         yield
 
 
@@ -204,22 +224,28 @@ def converge(
     """
     state = run.state if state is None else state
     state, _ = run.step(state)
-    best, best_state, xs, fs, wait = np.inf, state, [], [], 10
+    best = np.inf
+    best_state = state
+    xs = []
+    fs = []
+    wait = 10
     for _ in range(most):
         new, info = run.step(state)
         residual = np.inf if bool(info.failed) else move(state, new)
         if residual < best:
-            best, best_state = residual, new
+            best = residual
+            best_state = new
         if best < tol:
             return best_state
         if not residual < 10 * best:
-            state, xs, fs, wait = best_state, [], [], 10
+            state = best_state
+            xs = []
+            fs = []
+            wait = 10
             continue
-        xs, fs, wait = (
-            [*xs[-8:], _pack(state)],
-            [*fs[-8:], _pack(new) - _pack(state)],
-            wait - 1,
-        )
+        xs = [*xs[-8:], _pack(state)]
+        fs = [*fs[-8:], _pack(new) - _pack(state)]
+        wait -= 1
         state = (
             _unpack(run, new, _extrapolate(xs, fs))
             if wait <= 0 and len(xs) > 1
@@ -239,7 +265,8 @@ def _pack(state: State) -> np.ndarray:
 
 
 def _extrapolate(xs: list[np.ndarray], fs: list[np.ndarray]) -> np.ndarray:
-    dX, dF = np.diff(np.array(xs), axis=0).T, np.diff(np.array(fs), axis=0).T
+    dX = np.diff(np.array(xs), axis=0).T
+    dF = np.diff(np.array(fs), axis=0).T
     gamma = np.linalg.lstsq(dF, fs[-1], rcond=1e-12)[0]
     return xs[-1] + fs[-1] - (dX + dF) @ gamma
 

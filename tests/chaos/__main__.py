@@ -29,7 +29,8 @@ COLUMNS = ("kind", "runs", *OUTCOMES, "seed", "seconds", "version")
 Count = Callable[[int, np.random.Generator, Path], Tally]
 
 # kind: (what counts it, its runs for each run that is asked for)
-KINDS: dict[str, tuple[Count, float]] = {
+Kinds = dict[str, tuple[Count, float]]
+KINDS: Kinds = {
     "kill-fit": (count_fit_kills, 1),
     "kill-save": (count_save_kills, 1),
     "terminate": (count_terminations, 0.25),
@@ -44,28 +45,30 @@ KINDS: dict[str, tuple[Count, float]] = {
 }
 
 
-def count(kind: str, runs: int, seed: int) -> Tally:
+def count(kind: str, runs: int, seed: int, kinds: Kinds = KINDS) -> Tally:
     """Count the outcomes of one kind, in a temporary folder."""
-    work, share = KINDS[kind]
+    work, share = kinds[kind]
     with tempfile.TemporaryDirectory(prefix="cavity-chaos-") as folder:
-        rng = np.random.default_rng([seed, list(KINDS).index(kind)])
+        rng = np.random.default_rng([seed, list(kinds).index(kind)])
         return work(max(1, round(runs * share)), rng, Path(folder))
 
 
-def write_results(rows: dict[str, dict[str, object]], path: Path) -> None:
+def write_results(
+    rows: dict[str, dict[str, object]], path: Path, kinds: Kinds = KINDS
+) -> None:
     """Write the rows of these kinds; those of other kinds stay."""
     if path.exists():
         with path.open(newline="") as file:
             rows = {
-                row["kind"]: row for row in csv.DictReader(file) if row["kind"] in KINDS
+                row["kind"]: row for row in csv.DictReader(file) if row["kind"] in kinds
             } | rows
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows[kind] for kind in KINDS if kind in rows)
+        writer.writerows(rows[kind] for kind in kinds if kind in rows)
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None, kinds: Kinds = KINDS) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument(
         "--runs",
@@ -79,10 +82,10 @@ def main() -> int:
     )
     parser.add_argument(
         "--only",
-        choices=KINDS,
+        choices=kinds,
         action="append",
         metavar="KIND",
-        help=f"one of {', '.join(KINDS)}",
+        help=f"one of {', '.join(kinds)}",
     )
     parser.add_argument(
         "--out",
@@ -90,17 +93,18 @@ def main() -> int:
         metavar="FILE",
         help=f"CSV file of the counts (default: {RESULTS.name}, from {FULL} runs on)",
     )
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     out = given.out or (RESULTS if given.runs >= FULL else None)
     print(
         f"{'kind':<18}{'runs':>7}"
         + "".join(f"{name:>10}" for name in OUTCOMES)
         + f"{'seconds':>9}"
     )
-    failed, rows = False, {}
-    for kind in given.only or KINDS:
+    failed = False
+    rows = {}
+    for kind in given.only or kinds:
         begun = time.monotonic()
-        tally = count(kind, given.runs, given.seed)
+        tally = count(kind, given.runs, given.seed, kinds)
         seconds = time.monotonic() - begun
         counts = {name: getattr(tally, name) for name in OUTCOMES}
         print(
@@ -121,7 +125,7 @@ def main() -> int:
             "version": __version__,
         }
         if out is not None:
-            write_results(rows, out)
+            write_results(rows, out, kinds)
     return int(failed)
 
 

@@ -1,7 +1,6 @@
 """A small version of `make chaos`, and the proof that it notices."""
 
 import csv
-import sys
 
 import numpy as np
 import pytest
@@ -50,7 +49,7 @@ def test_a_flipped_bit_that_nobody_checks_is_counted_as_silent(tmp_path, monkeyp
 @pytest.mark.parametrize(
     "name, code", [("survived", 0), ("refused", 0), ("silent", 1), ("broken", 1)]
 )
-def test_the_command_counts_prints_and_fails(name, code, tmp_path, monkeypatch, capsys):
+def test_the_command_counts_prints_and_fails(name, code, tmp_path, capsys):
     def count(n, rng, folder):
         tally = Tally()
         for _ in range(n):
@@ -58,12 +57,10 @@ def test_the_command_counts_prints_and_fails(name, code, tmp_path, monkeypatch, 
         return tally
 
     out = tmp_path / "chaos.csv"
-    monkeypatch.setattr(command, "KINDS", {"one": (count, 2), "two": (count, 0.1)})
+    kinds = {"one": (count, 2), "two": (count, 0.1)}
     for only, more in (("one", []), ("two", ["--only", "two"])):
-        monkeypatch.setattr(
-            sys, "argv", ["chaos", "--runs", "7", "--out", str(out), *more]
-        )
-        assert command.main() == code
+        arguments = ["--runs", "7", "--out", str(out), *more]
+        assert command.main(arguments, kinds) == code
         assert only in capsys.readouterr().out
     with out.open() as file:
         rows = {row["kind"]: row for row in csv.DictReader(file)}

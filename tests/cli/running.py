@@ -6,7 +6,9 @@ import sys
 
 from typer.testing import CliRunner
 
+from cavity.cli import fitting, settings
 from cavity.cli.app import app
+from cavity.cli.terminal import Terminal
 
 TRAIN = (
     "--target",
@@ -17,16 +19,11 @@ TRAIN = (
     "cpu",
 )  # for the tables of penguins.py
 QUICK = ("--n-inducing", "6", "--max-epochs", "8", "--device", "cpu")
-SINGLE = (
-    "--n-inducing",
-    "6",
-    "--max-epochs",
-    "3",
-    "--device",
-    "cpu",
-    "--effort",
-    "fast",
-)  # without folds
+# a fit without folds
+SINGLE_FLAGS = {"n_inducing": 6, "max_epochs": 3, "device": "cpu", "effort": "fast"}
+SINGLE = tuple(
+    f"--{name.replace('_', '-')}={value}" for name, value in SINGLE_FLAGS.items()
+)
 
 
 def run(*arguments):
@@ -37,6 +34,11 @@ def run(*arguments):
     )
     assert "Traceback" not in result.output
     return result
+
+
+def fit_in_pieces(data, **flags):
+    """Run `cavity fit` as for a table that is larger than memory."""
+    fitting.run(data, settings.read(flags, None, data), Terminal(), memory=0)
 
 
 def command(*arguments, cwd=None, module=("-m", "cavity")):

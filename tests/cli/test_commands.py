@@ -14,12 +14,20 @@ import pytest
 from sklearn.metrics import log_loss
 
 import cavity
-from cavity.cli import fitting
 from cavity.cli.app import app
 from cavity.cli.fitting import Deadline
 from cavity.common import tensor_files
+from cavity.errors import CavityError
 from cavity.tables.validation import Prepared
-from cli.running import QUICK, SINGLE, TRAIN, command, run
+from cli.running import (
+    QUICK,
+    SINGLE,
+    SINGLE_FLAGS,
+    TRAIN,
+    command,
+    fit_in_pieces,
+    run,
+)
 from support import slow
 
 
@@ -90,10 +98,12 @@ def test_evaluate_gives_the_scores_of_the_predictions(birds):
     scores = json.loads(done.stdout)
     clf = cavity.load(birds / "birds.cavity")
     (chunk,) = cavity.tables.files.table_files.open_table(birds / "new.csv").chunks()
-    X, y = chunk.table, clf.preparation_.labels(chunk)
+    X = chunk.table
+    y = clf.preparation_.labels(chunk)
     assert scores["rows"] == 60 and np.sum(scores["confusion"]) == 60
     np.testing.assert_allclose(scores["error"], 1 - clf.score(X, y))
-    P, place = clf.predict_proba(X), np.searchsorted(clf.classes_, y)
+    P = clf.predict_proba(X)
+    place = np.searchsorted(clf.classes_, y)
     np.testing.assert_allclose(scores["nll"], log_loss(place, P), rtol=1e-9)
     np.testing.assert_allclose(
         scores["ece"], cavity.report.reliability(P, place).error, rtol=1e-9
@@ -149,9 +159,7 @@ def test_json_of_a_fit_is_one_object_and_quiet_is_quiet(birds, tmp_path):
 
 
 @pytest.mark.parametrize("name", [slow("penguins.csv"), "penguins.parquet"])
-def test_a_table_that_is_not_held_in_memory_gives_the_same_model(
-    birds, tmp_path, monkeypatch, name
-):
+def test_a_table_that_is_not_held_in_memory_gives_the_same_model(birds, tmp_path, name):
     rows = read(birds / "penguins.csv")
     pq.write_table(
         pa.table({k: [r[k] for r in rows] for k in rows[0]}),
@@ -161,8 +169,8 @@ def test_a_table_that_is_not_held_in_memory_gives_the_same_model(
     # other efforts hold rows out of a table in memory only
     common = ("--target", "species", "--ignore", "id", "--method", "ep", *SINGLE)
     assert run("fit", birds / name, "--out", tmp_path / "held", *common).exit_code == 0
-    monkeypatch.setattr(fitting, "IN_MEMORY", 0)
-    assert run("fit", birds / name, "--out", tmp_path / "read", *common).exit_code == 0
+    flags = {"target": "species", "ignore": ["id"], "method": "ep", **SINGLE_FLAGS}
+    fit_in_pieces(birds / name, out=tmp_path / "read", **flags)
     held, streamed = (cavity.load(tmp_path / m) for m in ("held", "read"))
     X = Prepared(
         np.random.default_rng(0).normal(size=(20, len(held.preparation_.names)))
@@ -172,16 +180,8 @@ def test_a_table_that_is_not_held_in_memory_gives_the_same_model(
         np.testing.assert_allclose(
             streamed.predict_proba(X), held.predict_proba(X), rtol=1e-6
         )
-    refused = run(
-        "fit",
-        birds / name,
-        "--out",
-        tmp_path / "m",
-        *common,
-        "--validation-fraction",
-        "0.1",
-    )
-    assert refused.exit_code == 2 and "validation = " in refused.output
+    with pytest.raises(CavityError, match="validation = "):
+        fit_in_pieces(birds / name, out="m", validation_fraction=0.1, **flags)
 
 
 def test_a_file_of_settings_and_flags_agree(birds, tmp_path):
@@ -234,7 +234,8 @@ def test_a_run_is_continued_from_its_checkpoint(birds, tmp_path):
         run(*common, *kept, "--out", tmp_path / "m", "--max-epochs", "5").exit_code == 0
     )
     assert run(*common, "--out", tmp_path / "n", "--max-epochs", "5").exit_code == 0
-    resumed, whole = cavity.load(tmp_path / "m"), cavity.load(tmp_path / "n")
+    resumed = cavity.load(tmp_path / "m")
+    whole = cavity.load(tmp_path / "n")
     assert resumed.n_epochs_ == 5
     X = Prepared(np.zeros((1, len(whole.preparation_.names))))
     np.testing.assert_array_equal(resumed.predict_proba(X), whole.predict_proba(X))

@@ -21,6 +21,8 @@ from cavity.cli.serving.trial import read_page_file
 from cli import loans
 from cli.running import SINGLE, run
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 PAIR = Costs(positive="default", false_positive=1, false_negative=10)
 
 

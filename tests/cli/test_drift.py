@@ -15,6 +15,8 @@ from cli import loans
 from cli.running import SINGLE, run
 from support import toy, without_warnings
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 OLD = Path(__file__).parents[1] / "saved" / "models" / "format-4.cavity"
 
 

@@ -12,8 +12,14 @@ import pytest
 from sklearn.metrics import log_loss
 
 import cavity
-from cavity.cli import evaluating
+from cavity.cli.evaluating import predict_rows
+from cavity.cli.model_rows import find_roles
+from cavity.cli.models import Model
+from cavity.cli.terminal import Terminal
+from cavity.tables.files.table_files import open_table
 from cli.running import run
+
+pytestmark = pytest.mark.usefixtures("few_trees")
 
 QUICK = (
     "--n-inducing",
@@ -40,7 +46,8 @@ def folder(tmp_path_factory):
             out.writerow(["x", "w", "kind"])
             for i in range(80):
                 kind = "rare" if i in (3, 50) else "ab"[i % 2]
-                x, weight = (kind == "a") * 3 + rng.normal(), rng.integers(0, 4)
+                x = (kind == "a") * 3 + rng.normal()
+                weight = rng.integers(0, 4)
                 out.writerow([x, 1 if kind == "rare" else weight, kind])
     (path / "fit.toml").write_text('weight = "w"\n')
     done = run(
@@ -169,7 +176,8 @@ def test_a_row_of_weight_w_is_scored_as_w_rows(folder):
         rows = list(csv.DictReader(file))
     clf = cavity.load(folder / "m")
     P = clf.predict_proba(pa.table({"x": [float(r["x"]) for r in rows]}))
-    w, y = np.array([float(r["w"]) for r in rows]), np.array([r["kind"] for r in rows])
+    w = np.array([float(r["w"]) for r in rows])
+    y = np.array([r["kind"] for r in rows])
     assert found["rows"] == (w > 0).sum()
     assert found["nll"] == pytest.approx(
         log_loss(y, P, sample_weight=w, labels=clf.classes_)
@@ -205,14 +213,14 @@ def test_a_class_that_is_never_predicted_does_not_go_unnoticed(folder):
     )
 
 
-def test_of_a_long_table_a_sample_is_scored_and_the_command_says_so(
-    folder, monkeypatch
-):
-    monkeypatch.setattr(evaluating, "MOST_KEPT", 3 * 30)
-    done = run("evaluate", folder / "m", folder / "test.csv", "--json")
-    found = json.loads(done.stdout)
-    assert f"a random sample of 30 of {found['rows']} rows" in done.stderr
-    assert np.sum(found["confusion"]) == 30
+def test_of_a_long_table_a_sample_is_scored_and_the_command_says_so(folder, capsys):
+    model = Model.open(folder / "m")
+    file = open_table(folder / "test.csv")
+    roles = find_roles(model, file, target=None, weight=None, group=None)
+    found = predict_rows(model, file, roles, Terminal(), most_numbers=3 * 30)
+    said = capsys.readouterr().err
+    assert f"a random sample of 30 of {found.total} rows" in said
+    assert {len(column) for column in found.columns} == {30} and found.total > 30
 
 
 def test_scores_of_training_rows_and_of_weighted_rows_come_with_a_note(

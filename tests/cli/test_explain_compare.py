@@ -11,7 +11,7 @@ import cavity
 from cavity.cli import explaining
 from cavity.cli.comparing import compare_scores
 from cavity.common.scoring import average, compare_log_proba, score_rows
-from cli.running import SINGLE, TRAIN, run
+from cli.running import QUICK, SINGLE, TRAIN, run
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,8 @@ def test_the_standard_error_of_a_difference_is_paired():
     changes nothing.
     """
     rng = np.random.default_rng(1)
-    y, w = rng.integers(0, 3, 300), rng.uniform(0.5, 2, 300)
+    y = rng.integers(0, 3, 300)
+    w = rng.uniform(0.5, 2, 300)
     a = np.log(rng.dirichlet(np.ones(3), 300))
     b = a + 0.01 * rng.normal(size=a.shape)
     found = compare_log_proba(a, b, y, w)["nll"]
@@ -143,7 +144,7 @@ def test_models_of_other_classes_and_regressors_are_not_compared(birds, tmp_path
         and "only one of the models has the class 'Gentoo'" in done.stderr
     )
     words = "--target", "mass", "--regression", "--out", tmp_path / "r"
-    run("fit", birds / "penguins.csv", *words, *SINGLE[:-2])
+    run("fit", birds / "penguins.csv", *words, *QUICK)
     done = run("compare", birds / "birds.cavity", tmp_path / "r", birds / "new.csv")
     assert done.exit_code == 1 and "is a regressor" in done.stderr
     done = run("explain", tmp_path / "r", birds / "new.csv", "--json")

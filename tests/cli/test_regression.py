@@ -14,7 +14,7 @@ import cavity
 from cavity.common.scoring import NORMAL_95
 from cavity.errors import BadInput
 from cavity.tables.columns.preparation import Preparation
-from cli.running import run
+from cli.running import fit_in_pieces, run
 
 QUICK = ("--max-epochs", "8", "--device", "cpu")
 
@@ -56,7 +56,8 @@ def test_fit_notices_a_quantity_and_says_how_good_it_is(folder):
 
 
 def test_predictions_and_scores_are_those_of_python(folder):
-    gp, table = cavity.load(folder / "m"), pd.read_csv(folder / "test.csv")
+    gp = cavity.load(folder / "m")
+    table = pd.read_csv(folder / "test.csv")
     run("predict", folder / "m", folder / "test.csv", "--out", folder / "p.csv")
     written = pd.read_csv(folder / "p.csv")
     mean, std = gp.predict(table, return_std=True)
@@ -169,21 +170,16 @@ def test_whoever_asks_for_regression_gets_it_or_a_message(folder, tmp_path):
         Preparation("y").fit({"x": [1, 2], "y": [0.5, 1.5]})
 
 
-def test_a_table_that_is_read_in_pieces_gives_a_regressor(
-    folder, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(cavity.cli.fitting, "IN_MEMORY", 0)
-    common = (
-        "fit",
+def test_a_table_that_is_read_in_pieces_gives_a_regressor(folder, tmp_path):
+    fit_in_pieces(
         folder / "train.csv",
-        "--target",
-        "progress",
-        "--out",
-        tmp_path / "m",
-        *QUICK,
+        target="progress",
+        out=tmp_path / "m",
+        regression=True,
+        n_inducing=10,
+        max_epochs=8,
+        device="cpu",
     )
-    done = run(*common, "--regression", "--n-inducing", "10")
-    assert done.exit_code == 0, done.output
     gp = cavity.load(tmp_path / "m")
     assert gp.method == "svi" and gp.score(*_rows(folder)) > 0.2
 
@@ -196,7 +192,8 @@ def test_a_target_of_formatted_numbers_is_a_quantity_for_every_command(tmp_path)
     )
     scores = []
     for name, table in (("plain", plain), ("written", written)):
-        model, path = tmp_path / f"{name}.cavity", tmp_path / f"{name}.csv"
+        model = tmp_path / f"{name}.cavity"
+        path = tmp_path / f"{name}.csv"
         table.to_csv(path, index=False, sep=";")
         done = run("fit", path, "--target", "y", "--out", model, *QUICK)
         assert done.exit_code == 0 and "so this is a regression" in done.output, (

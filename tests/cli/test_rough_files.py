@@ -17,6 +17,8 @@ from cavity.tables.files.arrow_source import Arrow
 from cavity.tables.files.table_files import open_table
 from cli.running import run
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 JSON = {"content-type": "application/json"}
 RNG = np.random.default_rng(0)
 MEANS = {"height": (160, 185), "weight": (55, 90)}

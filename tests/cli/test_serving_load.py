@@ -64,7 +64,8 @@ def toy_service(toy_model, monkeypatch):
     """A service that doubles cells, in blocks of 32 to 40 rows, and remembers the first
     cell of each block.
     """
-    made = service.Service(Model.open(toy_model), "digest", Limits(waiting=100_000))
+    limits = Limits(waiting=100_000)
+    made = service.Service(Model.open(toy_model), "digest", limits, largest=40)
     made.blocks = []
 
     def predict(block, extras):
@@ -74,7 +75,6 @@ def toy_service(toy_model, monkeypatch):
         return {"probabilities": 2 * block}
 
     monkeypatch.setattr(made.model, "predict", predict)
-    monkeypatch.setattr(service, "LARGEST", 40)
     yield made
     made.close()
 
@@ -154,8 +154,10 @@ def test_rows_are_parsed_as_json_does():
 
 def test_large_bodies_are_parsed_outside_the_event_loop(toy_model, monkeypatch):
     X, _ = toy(3, 3, seed=1)
-    app, threads = make_app(Model.open(toy_model)), []
-    read, write = RowReader.read, service.format_answer
+    app = make_app(Model.open(toy_model))
+    threads = []
+    read = RowReader.read
+    write = service.format_answer
     monkeypatch.setattr(
         RowReader,
         "read",
@@ -181,7 +183,8 @@ def test_large_bodies_are_parsed_outside_the_event_loop(toy_model, monkeypatch):
 
 
 def test_a_declared_length_over_the_limit_is_refused_before_the_body_arrives(toy_model):
-    app, sent = make_app(Model.open(toy_model), Limits(bytes=100)), []
+    app = make_app(Model.open(toy_model), Limits(bytes=100))
+    sent = []
     headers = [
         (b"host", b"localhost"),
         (b"content-type", b"application/json"),
@@ -216,7 +219,8 @@ def test_the_answer_to_a_body_above_the_limit_arrives_although_the_client_sends_
     toy_model, length, line_after
 ):
     head = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-    length, body = length + line_after, b" " * 16_000_000
+    length = length + line_after
+    body = b" " * 16_000_000
     if b"chunked" in length:
         body = b"f4240\r\n%s\r\n" % body[:1_000_000] * 16 + b"0\r\n\r\n"
     with serve(make_app(Model.open(toy_model), Limits(bytes=250_000))) as address:
@@ -320,20 +324,23 @@ def ask(port, first=b"GET /health HTTP/1.1"):
     return int(head[9:12]), body
 
 
-def test_a_probe_on_its_own_port_does_not_wait_for_the_event_loop(monkeypatch):
-    """An event loop that is busy for two seconds; then one that seems to hang."""
+def find_free_port():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        return free.getsockname()[1]
+
+
+def test_a_probe_on_its_own_port_does_not_wait_for_the_event_loop():
+    """An event loop that is busy for two seconds."""
+    port = find_free_port()
 
     async def run():
         with (
             probe.answer_probes("127.0.0.1", port, b"ok"),
             ThreadPoolExecutor(1) as clients,
         ):
-            silent = socket.create_connection(
-                ("127.0.0.1", port)
-            )  # keeps nobody waiting
+            # keeps nobody waiting
+            silent = socket.create_connection(("127.0.0.1", port))
             lines = [
                 b"GET /health HTTP/1.1",
                 b"HEAD /health HTTP/1.1",
@@ -348,9 +355,21 @@ def test_a_probe_on_its_own_port_does_not_wait_for_the_event_loop(monkeypatch):
             )
             time.sleep(2)
             assert time.monotonic() - asked.result()[2] > 1
-            monkeypatch.setattr(probe, "SILENCE", 0.0)
-            hangs = clients.submit(ask, port).result()
             silent.close()
-        return *asked.result()[:2], hangs[0]
+        return asked.result()[:2]
 
-    assert asyncio.run(run()) == ([200, 200, 404], (200, b"ok"), 503)
+    assert asyncio.run(run()) == ([200, 200, 404], (200, b"ok"))
+
+
+def test_a_probe_says_that_an_event_loop_hangs():
+    port = find_free_port()
+
+    async def run():
+        with (
+            probe.answer_probes("127.0.0.1", port, b"ok", silence=0.0),
+            ThreadPoolExecutor(1) as clients,
+        ):
+            return clients.submit(ask, port).result()
+
+    status, _ = asyncio.run(run())
+    assert status == 503

@@ -97,7 +97,8 @@ def houses(tmp_path_factory):
     """A regressor of a number, a date with and without time, a category, a truth value
     and missing cells; its table.
     """
-    rng, n = np.random.default_rng(0), 80
+    rng = np.random.default_rng(0)
+    n = 80
     day = pd.to_datetime("2001-02-03") + pd.to_timedelta(rng.integers(0, 5000, n), "D")
     table = pd.DataFrame(
         {
@@ -159,7 +160,8 @@ def test_columns_have_the_range_of_the_training_rows_and_typical_cells(houses):
     found = {c["name"]: c for c in make_client(path).get("/schema").json()["columns"]}
     assert list(found) == list(table)
     for name in ("area", "rooms", "garden", "share"):
-        about, values = found[name], table[name].dropna()
+        about = found[name]
+        values = table[name].dropna()
         assert about["low"] <= values.min() <= about["low"] + about["step"]
         assert about["high"] - about["step"] <= values.max() <= about["high"]
         assert (
@@ -383,6 +385,7 @@ def test_the_page_reads_tables_as_csv_readers_do():
     assert json.loads(done.stdout) == [table] * len(texts)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 def test_the_page_reads_cells_of_ten_megabytes():
     script = read_page_file("page.js").decode()

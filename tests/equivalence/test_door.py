@@ -92,7 +92,7 @@ GRADIENTS = {
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_the_gradient_is_that_of_the_value(name):
     method, likelihood, noise = GRADIENTS[name]
-    X, y = toy(20, 3)
+    X, y = toy(9, 3)
     gp = GP(
         kernel=RBF([0.8, 1.3], 1.2),
         likelihood=likelihood,
@@ -107,8 +107,8 @@ def test_the_gradient_is_that_of_the_value(name):
     theta = gp.theta.numpy()
     assert found.value == pytest.approx(value(theta), abs=1e-9)
     assert ("likelihood.0" in gp.names) == (name == "learnt epsilon")
-    ways = np.random.default_rng(0).normal(size=(4, len(theta)))
-    expected = central_differences(lambda x: value(theta + x @ ways), np.zeros(4), 1e-5)
+    ways = np.random.default_rng(0).normal(size=(2, len(theta)))
+    expected = central_differences(lambda x: value(theta + x @ ways), np.zeros(2), 1e-5)
     assert_gradient(ways @ found.gradient.numpy(), expected, 1e-5)
 
 

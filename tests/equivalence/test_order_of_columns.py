@@ -8,9 +8,11 @@ import pytest
 
 from cavity import GPClassifier
 from cavity.common.column_statistics import distinct_rows, order_columns
-from support import slow
+from support import ALONE, slow
 
 NAMES = dict(zip("abcd", "zyxw", strict=True))
+SHORT = {"max_epochs": 3, "random_state": 0}
+pytestmark = pytest.mark.usefixtures("few_trees")
 
 
 def make_frame(N, seed):
@@ -36,10 +38,11 @@ CHANGES = {
 @pytest.mark.parametrize("N", [60, slow(400)])
 @pytest.mark.parametrize("effort", ["fast", slow("balanced")])
 def test_probabilities_stay_the_same(effort, N):
-    (frame, y), (new, _) = make_frame(N, 1), make_frame(100, 2)
+    frame, y = make_frame(N, 1)
+    new, _ = make_frame(100, 2)
 
     def predict(change):
-        model = GPClassifier(effort=effort, n_inducing=20, random_state=0)
+        model = GPClassifier(effort=effort, n_inducing=10, **SHORT)
         return model.fit(change(frame), y).predict_proba(change(new))
 
     known = {
@@ -57,14 +60,14 @@ def test_signs_of_columns_and_names_of_classes_decide_nothing(effort):
     """Another order of names, and mirrored columns, drew other folds, inducing points
     and networks.
     """
-    (frame, y), (new, _) = make_frame(60, 1), make_frame(100, 2)
+    frame, y = make_frame(60, 1)
+    new, _ = make_frame(100, 2)
     X, X_new = (rows[list("pqrs")].to_numpy() for rows in (frame, new))
-    rename, signs = np.array([1, 2, 0]), np.array([-1.0, 1.0, -1.0, -1.0])
+    rename = np.array([1, 2, 0])
+    signs = np.array([-1.0, 1.0, -1.0, -1.0])
 
     def predict(X, y, X_new):
-        return (
-            GPClassifier(effort=effort, random_state=0).fit(X, y).predict_proba(X_new)
-        )
+        return GPClassifier(effort=effort, **SHORT).fit(X, y).predict_proba(X_new)
 
     known = predict(X, y, X_new)
     np.testing.assert_allclose(predict(X * signs, y, X_new * signs), known, atol=1e-6)
@@ -79,13 +82,11 @@ def test_trees_split_mirrored_columns_where_they_are(weighted):
     −X.
     """
     rng = np.random.default_rng(0)
-    X, weight = (
-        rng.normal(size=(300, 5)),
-        rng.uniform(0.5, 2.0, 300) if weighted else None,
-    )
+    X = rng.normal(size=(300, 5))
+    weight = rng.uniform(0.5, 2.0, 300) if weighted else None
     y = ((X[:, 0] > 0) ^ (X[:, 1] > 0.3) ^ (rng.random(300) < 0.1)).astype(int)
     p, q = (
-        GPClassifier(random_state=0).fit(s * X, y, weight).predict_proba(s * X)
+        GPClassifier(**SHORT).fit(s * X, y, weight).predict_proba(s * X)
         for s in (1.0, -1.0)
     )
     np.testing.assert_allclose(p, q, atol=1e-6)
@@ -96,7 +97,7 @@ def test_a_constant_column_has_no_relevance_and_the_others_keep_theirs():
     X = frame[list("pqrs")].to_numpy()
     with_constant = np.column_stack([X[:, :2], np.ones(60), X[:, 2:]])
     found, expected = (
-        GPClassifier(effort="fast", random_state=0).fit(rows, y).feature_relevance_
+        GPClassifier(**SHORT, **ALONE).fit(rows, y).feature_relevance_
         for rows in (with_constant, X)
     )
     assert (found[..., 2] == 0).all()
@@ -109,7 +110,8 @@ def test_distinct_rows_have_an_order_of_their_own(seed):
     X = np.column_stack(
         [rng.normal(size=(50, 3)), np.eye(4)[rng.integers(4, size=50)], np.zeros(50)]
     )[rng.integers(50, size=80)]
-    columns, rows = rng.permutation(8), rng.permutation(80)
+    columns = rng.permutation(8)
+    rows = rng.permutation(80)
     distinct, place = distinct_rows(X)
     np.testing.assert_array_equal(distinct[place], X)
     np.testing.assert_array_equal(

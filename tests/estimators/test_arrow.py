@@ -42,8 +42,15 @@ CONTAINERS = {
 }
 
 
-def make(kind=GPClassifier):
-    return kind("vi", n_inducing=6, batch_size=None, max_epochs=2, random_state=0)
+OPTIONS = {"n_inducing": 6, "batch_size": None, "max_epochs": 2, "random_state": 0}
+
+
+def fit_classes(rows, *labels, **names):
+    return GPClassifier("sep", **OPTIONS).fit(rows, *labels, **names)
+
+
+def fit_targets(rows, **names):
+    return GPRegressor("vi", **OPTIONS).fit(rows, **names)
 
 
 @pytest.fixture(params=CONTAINERS)
@@ -54,33 +61,37 @@ def wrap(request, tmp_path):
 
 @pytest.fixture(scope="module")
 def expected():
-    return make().fit(TABLE, target="label").predict_proba(TABLE)
+    return fit_classes(TABLE, target="label").predict_proba(TABLE)
+
+
+@pytest.fixture(scope="module")
+def expected_with_labels():
+    rows = pa.table(COLUMNS)
+    return fit_classes(rows, KINDS).predict_proba(rows)
 
 
 def test_it_is_fitted_and_predicted(wrap, expected):
-    model = make().fit(wrap(), target="label")
+    model = fit_classes(wrap(), target="label")
     np.testing.assert_allclose(model.predict_proba(wrap()), expected, rtol=1e-8)
     assert model.score(wrap(), target="label") == np.mean(model.predict(TABLE) == KINDS)
-    numbers = make(GPRegressor).fit(wrap(), target="a")
+    numbers = fit_targets(wrap(), target="a")
     np.testing.assert_allclose(
         numbers.predict(wrap()), numbers.predict(TABLE), rtol=1e-8
     )
 
 
 @pytest.mark.parametrize("kind", ["table", "batch", "reader", "stream"])
-def test_a_table_in_memory_takes_labels_of_its_own(kind):
+def test_a_table_in_memory_takes_labels_of_its_own(kind, expected_with_labels):
     rows = pa.table(COLUMNS)
     wrap = lambda: CONTAINERS[kind](rows, None)
-    model = make().fit(wrap(), KINDS)
-    np.testing.assert_array_equal(
-        model.predict_proba(wrap()), make().fit(rows, KINDS).predict_proba(rows)
-    )
+    model = fit_classes(wrap(), KINDS)
+    np.testing.assert_array_equal(model.predict_proba(wrap()), expected_with_labels)
     assert model.score(wrap(), KINDS) > 0.3
 
 
 def test_a_stream_of_something_else_is_not_a_table():
     with pytest.raises(BadInput, match="table"):
-        make().fit(pa.chunked_array([[1.0, 2.0]]), [0, 1])
+        fit_classes(pa.chunked_array([[1.0, 2.0]]), [0, 1])
 
 
 @pytest.mark.parametrize("sign", ["_delta_log/0.json", "metadata/v1.metadata.json"])
@@ -89,4 +100,4 @@ def test_a_folder_that_also_has_deleted_rows_is_refused(tmp_path, sign):
     (tmp_path / sign).parent.mkdir()
     (tmp_path / sign).write_text("{}")
     with pytest.raises(BadInput, match="deleted"):
-        make().fit(tmp_path, target="label")
+        fit_classes(tmp_path, target="label")

@@ -22,6 +22,7 @@ from cavity.prediction.model import FittedModel
 from cavity.prediction.predict import predict_latent, predict_log_proba
 from cavity.prediction.targets import ARRAYS, predict_joint, predict_values
 from cavity.prediction.uncertainty import predict_uncertainty
+from support import with_few_trees
 
 X, y = load_iris(return_X_y=True)
 QUICK = {
@@ -35,7 +36,8 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GP
 
 
 def fitted(method="auto", **options):
-    return GPClassifier(method, **nest(**QUICK | options)).fit(X, y)
+    with with_few_trees():
+        return GPClassifier(method, **nest(**QUICK | options)).fit(X, y)
 
 
 def test_to_returns_the_estimator_itself_and_keeps_predictions():
@@ -50,7 +52,8 @@ def test_to_returns_the_estimator_itself_and_keeps_predictions():
 @pytest.mark.parametrize("through", ["pickle", "save"])
 def test_pickles_and_files_hold_a_copy_on_the_cpu(through, tmp_path, monkeypatch):
     """A model that says it is on a GPU is moved before it is written."""
-    clf, asked = fitted(), []
+    clf = fitted()
+    asked = []
     monkeypatch.setattr(
         FittedModel, "device", property(lambda self: torch.device("cuda"))
     )
@@ -101,10 +104,8 @@ def test_products_and_solves_give_the_same_marginals(method, options):
     model = fitted(method, **options)._fitted
     assert model.form is not None
     rows = np.concatenate([X, X + 0.3, 5 * X])
-    f, exact = (
-        predict_latent(model, rows),
-        predict_latent(model._replace(by_solves=True), rows),
-    )
+    f = predict_latent(model, rows)
+    exact = predict_latent(model._replace(by_solves=True), rows)
     np.testing.assert_allclose(f.mean, exact.mean, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(f.var, exact.var, rtol=1e-9)
 
@@ -117,18 +118,23 @@ def test_products_are_those_of_explicit_matrices(M, shared, negative):
     have no such matrix.
     """
     rng = np.random.default_rng(M)
-    C, n, noise = 3, 7, 0.3
-    A, S = rng.normal(size=(1 if shared else C, M, 2 * M)), rng.normal(size=(C, M, 5))
-    K, sign = A @ A.swapaxes(1, 2) / M, np.array([-0.01 if negative else 1, 1, 1, 1, 1])
-    precision, mean = (
-        np.eye(M) + (S * sign) @ S.swapaxes(1, 2) / M,
-        rng.normal(size=(C, M)),
-    )
-    L, lower = np.linalg.cholesky(K), np.linalg.cholesky(precision)
+    C = 3
+    n = 7
+    noise = 0.3
+    A = rng.normal(size=(1 if shared else C, M, 2 * M))
+    S = rng.normal(size=(C, M, 5))
+    K = A @ A.swapaxes(1, 2) / M
+    sign = np.array([-0.01 if negative else 1, 1, 1, 1, 1])
+    precision = np.eye(M) + (S * sign) @ S.swapaxes(1, 2) / M
+    mean = rng.normal(size=(C, M))
+    L = np.linalg.cholesky(K)
+    lower = np.linalg.cholesky(precision)
     given = L, mean, lower, np.full(C, noise)
-    form, in_torch = make_form(*given), make_form(*map(torch.tensor, given))
+    form = make_form(*given)
+    in_torch = make_form(*map(torch.tensor, given))
     assert form.triangular != negative and not in_torch.triangular
-    k, variance = rng.normal(size=(len(K), M, n)), np.full((C, n), 1e3)
+    k = rng.normal(size=(len(K), M, n))
+    variance = np.full((C, n), 1e3)
     a = np.linalg.solve(L, k)
     explained = (a * ((np.eye(M) - np.linalg.inv(precision)) @ a)).sum(1)
     for found in (
@@ -192,8 +198,12 @@ def test_tensors_predict_what_arrays_do(options):
 
 @pytest.mark.parametrize("method", ["fitc", "pp", "nystrom", "cg", "bcm"])
 def test_tensors_predict_targets_as_arrays_do(method):
-    gp = GPRegressor(method, **nest(**QUICK)).fit(X[:, :3], X[:, 3])
-    result, model = gp._result, gp._fitted
+    given = X[:, :3]
+    target = X[:, 3]
+    gp = GPRegressor(method, **nest(**QUICK))
+    gp.fit(given, target, eval_set=(given, target))
+    result = gp._result
+    model = gp._fitted
     rows = result.rows and result.rows._replace(
         **{n: torch.tensor(getattr(result.rows, n)) for n in ARRAYS}
     )
@@ -207,14 +217,14 @@ def test_tensors_predict_targets_as_arrays_do(method):
 def test_products_replace_solves_where_they_are_accurate_and_noise_is_small():
     """As on images: a variance of 100, smooth functions, and noise of a thousandth."""
     rng = np.random.default_rng(0)
-    Z, rows = rng.normal(size=(100, 10)), rng.normal(size=(200, 10))
+    Z = rng.normal(size=(100, 10))
+    rows = rng.normal(size=(200, 10))
     K, k = (100 * np.exp(-((Z[:, None] - x) ** 2).sum(-1) / 40) for x in (Z, rows))
-    L, s = np.linalg.cholesky(K + 1e-6 * np.eye(100)), 1e-3
+    L = np.linalg.cholesky(K + 1e-6 * np.eye(100))
+    s = 1e-3
     a = np.linalg.solve(L, k)
-    lower, mean = (
-        np.linalg.cholesky(np.eye(100) + 5 * a @ a.T),
-        rng.normal(size=(1, 100)),
-    )
+    lower = np.linalg.cholesky(np.eye(100) + 5 * a @ a.T)
+    mean = rng.normal(size=(1, 100))
     form = make_form(L[None], mean, lower[None], np.array([s]))
     found_mean, found_var = form.apply(k[None], np.full((1, 200), 100 + s))
     var = 100 + s - (a * a).sum(0) + (np.linalg.solve(lower, a) ** 2).sum(0)
@@ -225,11 +235,9 @@ def test_products_replace_solves_where_they_are_accurate_and_noise_is_small():
 
 
 def test_badly_conditioned_factors_are_solved():
-    lower, q, mean = (
-        np.array([[[1.0, 0.0], [1.0, 1e-9]]]),
-        np.eye(2)[None],
-        np.zeros((1, 2)),
-    )
+    lower = np.array([[[1.0, 0.0], [1.0, 1e-9]]])
+    q = np.eye(2)[None]
+    mean = np.zeros((1, 2))
     noise = np.array([0.1])
     assert make_form(lower, mean, 2 * q, noise) is None
     assert make_form(lower, mean + 1, q, noise) is None

@@ -9,6 +9,7 @@ from sklearn.metrics import log_loss
 from cavity import GPClassifier, Training
 from cavity.errors import BadFile
 from cavity.tables.table import Table
+from support import slow
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 NEW = np.random.default_rng(9).uniform(-0.5, 3.5, size=(40, 2))
@@ -53,21 +54,21 @@ def unmerged(monkeypatch):
     return fit_every_row
 
 
-@pytest.mark.parametrize("C", [2, 3])
+@pytest.mark.usefixtures("few_trees")
+@pytest.mark.parametrize("C", [slow(2), 3])
 def test_the_model_and_its_left_out_rows_are_those_of_every_row(C, unmerged):
-    effort, make = "fast", cells
-    X, y = make(120, C)
-    merged, every = (f(X, y, effort=effort) for f in (fit, unmerged))
-    assert (
-        merged.plan_.training.distinct
-        == len(np.unique(np.column_stack([X, y]), axis=0))
-        < 96
-    )
+    X, y = cells(120, C)
+    merged = fit(X, y, max_epochs=8)
+    every = unmerged(X, y, max_epochs=8)
+    distinct = len(np.unique(np.column_stack([X, y]), axis=0))
+    assert merged.plan_.training.distinct == distinct < 96
     assert every.plan_.training.distinct is None
     np.testing.assert_allclose(
         merged.predict_proba(NEW), every.predict_proba(NEW), atol=1e-6
     )
-    alone = [f(X, y, ensemble=None).loo_log_proba_ for f in (fit, unmerged)]
+    alone = [
+        f(X, y, ensemble=None, max_epochs=8).loo_log_proba_ for f in (fit, unmerged)
+    ]
     np.testing.assert_allclose(*alone, atol=1e-6)
     assert alone[0].shape == (120, C)
     assert merged.log_marginal_likelihood_ == pytest.approx(
@@ -79,7 +80,8 @@ def test_the_model_and_its_left_out_rows_are_those_of_every_row(C, unmerged):
     np.testing.assert_array_equal(np.sort(merged.suspect_labels()), np.arange(120))
 
 
-@pytest.mark.parametrize("k, weight", [(3, 1.0), (2, 0.5)])
+@pytest.mark.usefixtures("few_trees")
+@pytest.mark.parametrize("k, weight", [slow(3, 1.0), (2, 0.5)])
 def test_a_table_repeated_k_times_is_the_table_with_k_times_the_weights(k, weight):
     X, y = twins(60, 3)
     repeated = fit(np.tile(X, (k, 1)), np.tile(y, k), np.full(60 * k, weight))
@@ -124,6 +126,7 @@ def test_merged_rows_give_back_the_table():
     np.testing.assert_allclose(np.bincount(merged.place, weight), merged.weight)
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_a_checkpoint_belongs_to_the_distinct_rows_in_any_order(tmp_path):
     X, y = cells(300, 3)
     first = fit(
@@ -132,10 +135,8 @@ def test_a_checkpoint_belongs_to_the_distinct_rows_in_any_order(tmp_path):
         max_epochs=3,
         training=Training(checkpoint=tmp_path / "run", checkpoint_every=1),
     )
-    order, kept = (
-        np.random.default_rng(1).permutation(300),
-        Training(checkpoint=tmp_path / "run", resume=True),
-    )
+    order = np.random.default_rng(1).permutation(300)
+    kept = Training(checkpoint=tmp_path / "run", resume=True)
     again = fit(X[order], y[order], max_epochs=3, training=kept)
     assert [row["objective"] for row in again.history_] == [
         row["objective"] for row in first.history_
@@ -147,8 +148,9 @@ def test_a_checkpoint_belongs_to_the_distinct_rows_in_any_order(tmp_path):
 @pytest.mark.usefixtures("few_trees")
 def test_cells_of_large_tables_are_not_held_out_as_a_whole():
     X, y = cells(14_100, 2, seed=3)
-    train, new = slice(10_100), slice(10_100, None)
-    clf = GPClassifier(random_state=0).fit(X[train], y[train])
+    train = slice(10_100)
+    new = slice(10_100, None)
+    clf = GPClassifier(random_state=0, effort="fast").fit(X[train], y[train])
     loss = log_loss(y[new], clf.predict_proba(X[new]))
     assert (
         abs(clf.estimate_.log_loss - loss) < 0.03 and abs(clf.estimate_.rows - 2020) < 3

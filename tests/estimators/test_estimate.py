@@ -33,12 +33,15 @@ def model(**options):
 @pytest.mark.parametrize("copies", [1, 4])
 def test_errors_know_of_the_losses_that_few_rows_do_not_show(copies):
     """Nearly half of these tables have no wrong row: their losses do not differ at all."""
-    rng, logs, covered = np.random.default_rng(0), np.log([0.98, 0.02]), []
+    rng = np.random.default_rng(0)
+    logs = np.log([0.98, 0.02])
+    covered = []
     true = -np.exp(logs) @ logs
     unit = np.arange(40).repeat(copies)
     for _ in range(400):
         y = rng.binomial(1, 0.02, 40).repeat(copies)
-        log_p, ones = np.tile(logs, (len(y), 1)), np.ones(len(y))
+        log_p = np.tile(logs, (len(y), 1))
+        ones = np.ones(len(y))
         found = estimate_quality(
             log_p, y, ones, np.full(2, 0.5), "", "held out", unit=unit
         )
@@ -49,11 +52,9 @@ def test_errors_know_of_the_losses_that_few_rows_do_not_show(copies):
 
 def test_the_numbers_are_those_of_scikit_learn_weights_included():
     rng = np.random.default_rng(0)
-    P, y, w = (
-        rng.dirichlet(np.ones(4), 60),
-        rng.integers(0, 4, 60),
-        rng.uniform(0.1, 3, 60),
-    )
+    P = rng.dirichlet(np.ones(4), 60)
+    y = rng.integers(0, 4, 60)
+    w = rng.uniform(0.1, 3, 60)
     prior = np.bincount(y, w) / w.sum()
     found = estimate_quality(np.log(P), y, w, prior, "3 folds")
     assert found.log_loss == pytest.approx(log_loss(y, P, sample_weight=w))
@@ -70,11 +71,13 @@ def test_the_numbers_are_those_of_scikit_learn_weights_included():
     np.testing.assert_allclose(twice.true, 2 * np.array(found.true))
 
 
-@pytest.mark.parametrize("effort", ["fast", "balanced"])
+@pytest.mark.usefixtures("few_trees")
+@pytest.mark.parametrize("effort", ["fast", slow("balanced")])
 def test_the_estimate_is_near_the_log_loss_of_new_rows(table, effort, tmp_path):
     X, y, new, labels = table
     clf = model(effort=effort).fit(X, y)
-    found, true = clf.estimate_, log_loss(labels, clf.predict_proba(new))
+    found = clf.estimate_
+    true = log_loss(labels, clf.predict_proba(new))
     assert found.how == clf.calibration_
     assert found.rows == 150
     assert abs(found.log_loss - true) < 2 * found.standard_error < 0.4
@@ -92,20 +95,24 @@ def test_the_estimate_is_near_the_log_loss_of_new_rows(table, effort, tmp_path):
     np.testing.assert_array_equal(loaded.class_prior_, clf.class_prior_)
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_random_labels_get_no_good_estimate_from_a_model_that_memorises_them():
     rng = np.random.default_rng(1)
-    X, y = rng.normal(size=(90, 2)), rng.integers(0, 2, 90)
+    X = rng.normal(size=(90, 2))
+    y = rng.integers(0, 2, 90)
     kernel = cavity.kernels.RBF(lengthscale=0.05)
     clf = model(n_inducing=90, kernel=kernel, learn=("noise",)).fit(X, y)
     assert clf.score(X, y) > 0.9
     assert clf.estimate_.log_loss > 0.65 and clf.estimate_.accuracy < 0.7
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_classes_with_a_single_row_are_missing_from_folds_and_the_estimate_says_so(
     table,
 ):
     X, y, _, _ = table
-    X, y = np.vstack([X, [[9.0] * 5, [-9.0] * 5]]), np.append(y, [3, 4])
+    X = np.vstack([X, [[9.0] * 5, [-9.0] * 5]])
+    y = np.append(y, [3, 4])
     clf = model().fit(X, y)
     found = clf.estimate_
     assert found.rows == 150 and found.absent == (3, 4)
@@ -127,7 +134,8 @@ def test_rows_that_are_alone_in_their_class_have_no_estimate_and_leave_one_out_d
         with pytest.raises(AttributeError, match="single row"):
             _ = two.estimate_
         assert two.predict_proba(X).shape == (len(X), 2)
-    X, y = np.vstack([X, [[9.0] * 5]]), np.append(y, 3)
+    X = np.vstack([X, [[9.0] * 5]])
+    y = np.append(y, 3)
     for calibration in (None, "temperature"):
         clf = GPClassifier(
             "ep",
@@ -143,7 +151,8 @@ def test_rows_that_are_alone_in_their_class_have_no_estimate_and_leave_one_out_d
 
 def test_errors_of_folds_are_wider_where_tables_are_small():
     rng = np.random.default_rng(0)
-    P, y = rng.dirichlet([3.0, 1.0], 40_000), np.zeros(40_000, dtype=np.int64)
+    P = rng.dirichlet([3.0, 1.0], 40_000)
+    y = np.zeros(40_000, dtype=np.int64)
     for n, wider in ((1000, 2.0), (40_000, 1.05)):
         given = np.log(P[:n]), y[:n], np.ones(n), np.array([0.5, 0.5]), "folds"
         held, folds = (estimate_quality(*given, kind) for kind in ("held out", "folds"))
@@ -153,11 +162,9 @@ def test_errors_of_folds_are_wider_where_tables_are_small():
 
 def test_rows_that_belong_together_count_once_in_the_error():
     rng = np.random.default_rng(0)
-    P, y, prior = (
-        rng.dirichlet([3.0, 1.0], 50),
-        np.zeros(50, dtype=np.int64),
-        np.array([0.5, 0.5]),
-    )
+    P = rng.dirichlet([3.0, 1.0], 50)
+    y = np.zeros(50, dtype=np.int64)
+    prior = np.array([0.5, 0.5])
     one = estimate_quality(np.log(P), y, np.ones(50), prior, "rows")
     units = np.arange(50).repeat(7)
     many = estimate_quality(
@@ -166,6 +173,7 @@ def test_rows_that_belong_together_count_once_in_the_error():
     assert many.standard_error == pytest.approx(one.standard_error)
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize("effort", ["fast", slow("balanced")])
 def test_a_model_of_random_labels_says_that_it_is_no_better_than_guessing(effort):
     """250 rows of five noisy classes fitted with a training accuracy of .85, and nobody
@@ -174,7 +182,8 @@ def test_a_model_of_random_labels_says_that_it_is_no_better_than_guessing(effort
     told = 0
     for seed in range(3, 6):
         rng = np.random.default_rng(seed)
-        X, y = rng.normal(size=(250, 4)), rng.integers(0, 5, 250)
+        X = rng.normal(size=(250, 4))
+        y = rng.integers(0, 5, 250)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             clf = GPClassifier(effort=effort, random_state=0).fit(X, y)
@@ -199,11 +208,9 @@ def draw_table(seed):
     classes; many new rows.
     """
     rng = np.random.default_rng(seed)
-    N, C, D = (
-        int(rng.choice([100, 250, 600])),
-        int(rng.integers(2, 5)),
-        int(rng.choice([2, 5, 10])),
-    )
+    N = int(rng.choice([100, 250, 600]))
+    C = int(rng.integers(2, 5))
+    D = int(rng.choice([2, 5, 10]))
     X = rng.normal(size=(N + 4000, D))
     if seed % 3 == 0:
         y = rng.integers(C, size=len(X))
@@ -254,7 +261,8 @@ def test_new_rows_are_within_two_errors_of_the_estimate_in_most_tables(effort, w
 def test_the_accuracy_of_rows_that_are_all_wrong_is_zero():
     """It was 1 − 1.0000000000000002, and the file of such a model was refused."""
     for n in range(1, 60):
-        log_p, y = np.log(np.tile([0.4, 0.6], (n, 1))), np.zeros(n, dtype=np.int64)
+        log_p = np.log(np.tile([0.4, 0.6], (n, 1)))
+        y = np.zeros(n, dtype=np.int64)
         assert (
             estimate_quality(log_p, y, np.ones(n), np.full(2, 0.5), "folds").accuracy
             == 0

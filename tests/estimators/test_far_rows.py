@@ -82,8 +82,9 @@ def test_a_kernel_of_the_users_own_that_overflows_is_refused():
         clf.predict_proba([[1.0, 2.0], [1e155, 0.0]])
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize("effort", ["fast", slow("balanced")])
-@pytest.mark.parametrize("load", [load_iris, load_wine])
+@pytest.mark.parametrize("load", [slow(load_iris), load_wine])
 def test_the_default_does_not_claim_to_know_rows_with_six_times_the_spread(
     load, effort
 ):

@@ -124,7 +124,8 @@ def test_learn_says_what_moves(table, method):
 
 def test_the_relevance_of_a_sum_weighs_its_parts_by_their_variance():
     columns = Columns(np.zeros(2), np.array([2.0, 1.0]), 1.0)
-    rbf, linear = RBF(np.array([[1.0, 4.0]]), 3.0), Linear(np.array([[8.0, 0.5]]), 1.0)
+    rbf = RBF(np.array([[1.0, 4.0]]), 3.0)
+    linear = Linear(np.array([[8.0, 0.5]]), 1.0)
     np.testing.assert_allclose(
         (rbf + Constant(7.0)).relevance(columns), rbf.relevance(columns)
     )
@@ -149,7 +150,10 @@ def test_a_fitted_model_holds_no_rows(make_table, method, kernel):
     Before it is pickled or saved, an estimator also has the leave-one-out marginals of
     its rows.
     """
-    C, M, D, sizes = 3, 8, 3, []
+    C = 3
+    M = 8
+    D = 3
+    sizes = []
     for rows in (200, 2000):
         X, y, _ = make_table(C, rows=rows)
         fitted = pickle.loads(
@@ -226,10 +230,10 @@ def test_a_foreign_default_dtype_changes_nothing(table):
     "options", [{}, {"batch_size": 20}], ids=["full", "mini-batches"]
 )
 def test_two_threads_are_two_turns(make_table, method, options):
-    tables = [make_table(3, seed=s) for s in range(3)]
+    tables = [make_table(3, seed=s) for s in range(2)]
 
     def work(table):
-        fitted = model(method, max_epochs=8, **options).fit(table.X, table.y)
+        fitted = model(method, max_epochs=4, **options).fit(table.X, table.y)
         return fitted.predict_log_proba(table.new), fitted.log_marginal_likelihood_
 
     with ThreadPoolExecutor(2) as pool:

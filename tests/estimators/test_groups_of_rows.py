@@ -24,7 +24,7 @@ from cavity.tables.near_copies import has_near_copies
 from cavity.tables.repeats import find_units, has_cells
 from cavity.tables.splitting import choose_folds, hold_out
 from cavity.tables.table import Table
-from support import toy
+from support import slow, toy
 
 
 def make_groups(n_groups=40, rows=10, seed=0, spread=1e-3):
@@ -48,7 +48,8 @@ def splits(monkeypatch):
     """The groups of the rows that are fitted to and held out, whenever a table is split
     in two.
     """
-    found, judged = [], folds.predict_rows
+    found = []
+    judged = folds.predict_rows
 
     def predict_rows(model, members, held, **named):
         predicted = judged(model, members, held, **named)
@@ -62,7 +63,7 @@ def splits(monkeypatch):
 
 
 @pytest.mark.usefixtures("few_trees")
-@pytest.mark.parametrize("effort", ["fast", "balanced"])
+@pytest.mark.parametrize("effort", ["fast", slow("balanced")])
 def test_the_estimate_covers_new_groups(effort, splits):
     X, y, groups = make_groups()
     new, labels, _ = make_groups(2000, 1, seed=1)
@@ -101,8 +102,10 @@ def test_neither_whole_numbers_nor_heavy_tails_nor_tight_classes_are_near_copies
     seed, rows
 ):
     rng = np.random.default_rng(seed)
-    cells, centres = rng.integers(0, 2, size=(rows, 3)), rng.normal(size=(20, 3))
-    turn, label = 6 * rng.uniform(size=rows), rng.integers(20, size=rows)
+    cells = rng.integers(0, 2, size=(rows, 3))
+    centres = rng.normal(size=(20, 3))
+    turn = 6 * rng.uniform(size=rows)
+    label = rng.integers(20, size=rows)
     sizes = product((2, 10, 1000), (1, 3))
     tables = [rng.integers(0, n, size=(rows, d)) for n, d in sizes]
     tables += [
@@ -192,15 +195,11 @@ def test_the_search_for_near_copies_takes_little_time():
 @pytest.mark.parametrize("seed", range(5))
 def test_no_split_cuts_a_group(seed):
     rng = np.random.default_rng(seed)
-    X, y, group = (
-        rng.normal(size=(200, 2)),
-        rng.integers(3, size=200),
-        rng.integers(30, size=200) * 7,
-    )
-    fold, held = (
-        choose_folds(X, y, 3, seed, group=group),
-        hold_out(X, y, 0.3, seed, group=group),
-    )
+    X = rng.normal(size=(200, 2))
+    y = rng.integers(3, size=200)
+    group = rng.integers(30, size=200) * 7
+    fold = choose_folds(X, y, 3, seed, group=group)
+    held = hold_out(X, y, 0.3, seed, group=group)
     rest, out = monitoring.hold_out_rows(make_table(X, y, group), 0.3, rng)
     for i in np.unique(group):
         assert len(set(fold[group == i])) == len(set(held[group == i])) == 1
@@ -256,8 +255,10 @@ def test_a_group_leaves_as_a_table_without_it_says(method):
     """
     X, y = toy(40, 2)
     X[20], y[20] = X[0] + 1e-3, y[0]
-    weight, groups = np.ones(40), np.arange(40)
-    weight[[0, 20]], groups[20] = 4.0, 0
+    weight = np.ones(40)
+    groups = np.arange(40)
+    weight[[0, 20]] = 4.0
+    groups[20] = 0
     options = nest(n_inducing=8, learn=(), tol=1e-9, random_state=0)
     clf = GPClassifier(method, **options).fit(X, y, sample_weight=weight, groups=groups)
     alone = GPClassifier(method, **options).fit(X, y, sample_weight=weight)
@@ -306,6 +307,7 @@ def test_neither_batches_nor_regressors_have_groups():
         GPRegressor().fit(X, y, groups=np.arange(40))
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_scikit_learn_routes_groups_to_the_fit():
     X, y, groups = make_groups(20, 3)
     model = GPClassifier(effort="fast", n_inducing=5, max_epochs=2, random_state=0)

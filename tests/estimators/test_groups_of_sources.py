@@ -12,7 +12,6 @@ import pytest
 from sklearn.base import clone
 
 from cavity import GPClassifier, load
-from cavity.cli import fitting
 from cavity.errors import BadInput
 from cavity.fitting.cases import choose_apart
 from cavity.fitting.options import nest
@@ -20,7 +19,7 @@ from cavity.tables.array_sources import Arrays
 from cavity.tables.files.arrow_source import Arrow
 from cavity.tables.pieces import JUDGES, TRAINS
 from cavity.tables.table import GivenRows
-from cli.running import SINGLE, run
+from cli.running import SINGLE, SINGLE_FLAGS, fit_in_pieces, run
 from distributed.ranks import run_ranks
 from estimators.test_groups_of_rows import make_groups
 
@@ -47,7 +46,8 @@ def folder(tmp_path_factory):
     """Two files of several row groups, in a random order of rows, so that every group
     has rows in both.
     """
-    folder, (X, y, groups) = tmp_path_factory.mktemp("rows"), make_groups(N_GROUPS, 10)
+    folder = tmp_path_factory.mktemp("rows")
+    X, y, groups = make_groups(N_GROUPS, 10)
     order = np.random.default_rng(1).permutation(len(y))
     table = as_table(X[order], y[order], groups[order])
     for i, part in enumerate((table.slice(0, 600), table.slice(600))):
@@ -131,7 +131,8 @@ def test_of_many_rows_some_judge_and_every_class_has_a_group_to_train_on():
     y = np.where(groups == 7, "rare", np.array(["a", "b"])[groups % 2])
     source = Arrays(np.zeros((3000, 1)), y, group=groups)
     found = choose(GPClassifier(random_state=0), source, most=50)
-    apart, judges = set(groups[found.role != TRAINS]), found.role == JUDGES
+    apart = set(groups[found.role != TRAINS])
+    judges = found.role == JUDGES
     assert 5 <= len(apart) <= 6 and 7 not in apart and found.n_groups == 30
     assert (
         np.array_equal(np.isin(groups, list(apart)), found.role != TRAINS)
@@ -146,7 +147,8 @@ def fit_on_a_rank(folder):
     """Fit models to files and to rows in memory on one rank or on several; return what
     they say.
     """
-    (X, y, groups), more = make_groups(N_GROUPS, 10), {"n_inducing": 9, "max_epochs": 3}
+    X, y, groups = make_groups(N_GROUPS, 10)
+    more = {"n_inducing": 9, "max_epochs": 3}
     small = GPClassifier(
         "sep", calibration="temperature", batch_size=100, random_state=0, **more
     )
@@ -164,7 +166,8 @@ def fit_on_a_rank(folder):
 
 
 def test_several_ranks_keep_groups_together_as_one_does(folder):
-    alone, ranks = fit_on_a_rank(folder), run_ranks(fit_on_a_rank, folder)
+    alone = fit_on_a_rank(folder)
+    ranks = run_ranks(fit_on_a_rank, folder)
     assert alone["memory, no more fits"][1] == "leave-one-out"
     for name, (estimate, how, p) in alone.items():
         for found, also, q in (rank[name] for rank in ranks):
@@ -174,26 +177,17 @@ def test_several_ranks_keep_groups_together_as_one_does(folder):
             np.testing.assert_allclose(found.log_loss, estimate.log_loss, atol=1e-6)
 
 
-def test_a_large_table_on_the_command_line_keeps_groups_together(tmp_path, monkeypatch):
+def test_a_large_table_on_the_command_line_keeps_groups_together(tmp_path, capsys):
     """Streamed as if it were larger than memory; rows without a label are in no group."""
-    monkeypatch.setattr(fitting, "IN_MEMORY", 0)
     X, y, groups = make_groups(N_GROUPS, 10)
     frame = as_table(X, y, groups).to_pandas()
     frame.loc[::13, "label"] = None
     frame.to_csv(tmp_path / "t.csv", index=False)
-    options = (
-        "--target",
-        "label",
-        "--group",
-        "patient",
-        *SINGLE,
-        "--out",
-        tmp_path / "m.cavity",
-    )
-    done = run("fit", tmp_path / "t.csv", *options)
-    assert done.exit_code == 0, done.output
-    assert "groups kept together" in done.stdout
-    model, count = load(tmp_path / "m.cavity"), frame.dropna().patient.value_counts()
+    flags = {"target": "label", "group": "patient", **SINGLE_FLAGS}
+    fit_in_pieces(tmp_path / "t.csv", out=tmp_path / "m.cavity", **flags)
+    assert "groups kept together" in capsys.readouterr().out
+    model = load(tmp_path / "m.cavity")
+    count = frame.dropna().patient.value_counts()
     assert not any("patient" in name for name in model.preparation_.names)
     assert 20 * count.min() <= model.estimate_.rows <= 20 * count.max()
 

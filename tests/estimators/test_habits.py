@@ -17,6 +17,7 @@ from sklearn.metrics import log_loss
 from cavity import GPClassifier, GPRegressor, Training
 from cavity.errors import BadInput, BadOption
 from cavity.fitting.options import nest
+from support import slow
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,8 @@ def model(**options):
     )
 
 
-@pytest.mark.parametrize("effort", ["fast", "balanced"])
+@pytest.mark.usefixtures("few_trees")
+@pytest.mark.parametrize("effort", ["fast", slow("balanced")])
 def test_the_temperature_comes_from_eval_set(table, effort):
     X, y, X_val, y_val = table
     y_val = np.where(
@@ -123,10 +125,8 @@ def test_a_wrong_time_limit_is_refused_before_rows_are_read(kind, limit):
 @pytest.mark.usefixtures("few_trees")
 def test_a_long_time_limit_changes_nothing(table):
     X, y, X_val, _ = table
-    plain, limited = (
-        model(max_epochs=4).fit(X, y),
-        model(max_epochs=4).fit(X, y, time_limit=600),
-    )
+    plain = model(max_epochs=4).fit(X, y)
+    limited = model(max_epochs=4).fit(X, y, time_limit=600)
     np.testing.assert_array_equal(
         plain.predict_proba(X_val), limited.predict_proba(X_val)
     )
@@ -169,7 +169,8 @@ def test_the_whole_fit_keeps_the_limit():
     CPU time, which other work on the machine does not lengthen.
     """
     X, y = make_classification(1500, 12, n_informative=8, n_classes=4, random_state=0)
-    limit, begun = 1.0, time.process_time()
+    limit = 1.0
+    begun = time.process_time()
     fitted = GPClassifier(random_state=0, device="cpu").fit(X, y, time_limit=limit)
     assert time.process_time() - begun < 1.2 * limit + 2.0
     assert any("time_limit=" in text for text in fitted.fit_warnings_)

@@ -17,7 +17,7 @@ from cavity import GPClassifier
 from cavity.fitting.held_out import HeldOut
 from cavity.fitting.verdict import judge_rows, score_members, weigh
 from cavity.pool.pool import Gate, Pool
-from tests.support import without_warnings
+from tests.support import with_few_trees, without_warnings
 
 C = 3
 SMALL = {"effort": "fast", "n_inducing": 10, "max_epochs": 4, "random_state": 0}
@@ -35,7 +35,7 @@ def table():
 @pytest.fixture(scope="module")
 def parted(table):
     """A model that a part of the rows judged."""
-    with without_warnings():
+    with without_warnings(), with_few_trees():
         return GPClassifier(**SMALL).fit(*table)
 
 
@@ -43,7 +43,7 @@ def parted(table):
 def folded(table):
     """A model that folds judged."""
     X, y = table
-    with without_warnings():
+    with without_warnings(), with_few_trees():
         return GPClassifier(**SMALL).fit(X[:200], np.array(["a", "b", "c"])[y[:200]])
 
 
@@ -122,6 +122,7 @@ def test_rows_of_weight_0_and_groups_are_told_by_their_numbers(table):
     assert sorted(clf.suspect_labels()) == sorted(found.rows)
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_rows_of_an_eval_set_and_of_leave_one_out_are_held_out_rows(table):
     X, y = table
     named = GPClassifier("ep", n_inducing=8, max_epochs=3, random_state=0)
@@ -246,6 +247,7 @@ def test_what_describes_the_gaussian_process_alone_exists_only_without_a_pool(
     assert alone.loo_log_proba_.shape == (120, C)
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_scores_of_suspect_labels_are_the_loss_that_the_estimate_expects(parted, table):
     """They are probabilities of models without the rows, at held-out and other rows."""
     X, y = table

@@ -238,6 +238,7 @@ def test_weights_are_copies_in_the_evidence(binary):
     assert weighted == pytest.approx(whole, abs=1e-6)
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_evidence_of_a_pool_is_that_of_its_gaussian_process():
     clf = GPClassifier(effort="fast", random_state=0).fit(X, Y)
     assert len(clf.ensemble_weights_) > 1

@@ -37,6 +37,7 @@ def fresh():
     return blobs(4000, 99)
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize("effort", ["fast", slow("balanced")])
 @pytest.mark.parametrize("kind", ["threes", "log-normal"])
 def test_the_estimate_of_weighted_rows_is_near_fresh_rows(effort, kind, fresh):
@@ -47,7 +48,8 @@ def test_the_estimate_of_weighted_rows_is_near_fresh_rows(effort, kind, fresh):
         else np.full(150, 3.0)
     )
     clf = GPClassifier(effort=effort, random_state=0).fit(X, y, sample_weight=weight)
-    found, true = clf.estimate_, log_loss(fresh[1], clf.predict_proba(fresh[0]))
+    found = clf.estimate_
+    true = log_loss(fresh[1], clf.predict_proba(fresh[0]))
     assert abs(found.log_loss - true) < 3 * found.standard_error + 0.05
     assert 0.5 < clf.ensemble_weights_.sum() < 1.7
 
@@ -120,7 +122,8 @@ def test_the_unit_of_the_weights_does_not_change_how_far_the_temperature_is_trus
     assert found[0] == pytest.approx(found[1])
 
 
-@pytest.mark.parametrize("effort", ["fast", "balanced"])
+@pytest.mark.usefixtures("few_trees")
+@pytest.mark.parametrize("effort", ["fast", slow("balanced")])
 def test_rows_of_a_table_of_cells_leave_alone(effort):
     """A new row of two categories meets the other rows of its cell: they stay."""
     rng = np.random.default_rng(0)
@@ -131,8 +134,9 @@ def test_rows_of_a_table_of_cells_leave_alone(effort):
     assert abs(clf.estimate_.log_loss - true) < 0.03
 
 
-@pytest.mark.parametrize("effort", ["fast", "balanced"])
-@pytest.mark.parametrize("columns", [1, 2])
+@pytest.mark.usefixtures("few_trees")
+@pytest.mark.parametrize("effort", ["fast", slow("balanced")])
+@pytest.mark.parametrize("columns", [slow(1), 2])
 def test_rows_of_cells_with_one_label_each_leave_alone(effort, columns):
     """Without its whole cell, a row that follows a rule exactly would look hopeless."""
     X = np.array(
@@ -154,7 +158,8 @@ def test_suspect_labels_are_row_numbers_of_the_given_table():
     weight = np.ones(200)
     weight[[3, 11]] = 0.0
     found = clf.fit(X, y, sample_weight=weight).suspect_labels()
-    rows, p = found.rows, found.scores
+    rows = found.rows
+    p = found.scores
     assert abs(rows.tolist().index(40) - place) <= 2
     assert sorted(rows) == sorted(set(range(200)) - {3, 11})
     assert (np.diff(p) >= 0).all() and (p > 0).all() and (p <= 1).all()

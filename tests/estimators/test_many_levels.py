@@ -27,6 +27,7 @@ def draw_levels(seed, N=1000, levels=500):
     return frame[:N], y[:N], frame[N:], y[N:]
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.filterwarnings("ignore:X differs from the training rows")
 @pytest.mark.parametrize("seed", [0, *map(slow, range(1, 5))])
 @pytest.mark.parametrize("effort", ["fast", slow("balanced")])

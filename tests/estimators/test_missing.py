@@ -19,6 +19,7 @@ def nll(X, y, new, labels):
     return -np.log(P[np.arange(len(labels)), labels]).mean()
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_a_gap_that_says_something_is_learnt():
     """The label is whether a cell is missing: the mean alone could not tell."""
     rng = np.random.default_rng(0)
@@ -78,11 +79,9 @@ def test_new_levels_warn_in_files_as_in_frames(tmp_path):
     frame = pd.DataFrame(np.nan_to_num(X), columns=["a", "b", "c"]).assign(
         d=np.where(y > 0, "u", "v")
     )
-    clf, new, path = (
-        GPClassifier(**FAST).fit(frame, y),
-        frame[:3].assign(d="w"),
-        tmp_path / "new.parquet",
-    )
+    clf = GPClassifier(**FAST).fit(frame, y)
+    new = frame[:3].assign(d="w")
+    path = tmp_path / "new.parquet"
     new.to_parquet(path)
     for rows in (new, path):
         with pytest.warns(UserWarning, match="training rows"):

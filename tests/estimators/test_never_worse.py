@@ -32,7 +32,8 @@ def draw_rules(kind, n_rows, seed, n_classes=7, n_new=20_000):
 
     One label of 5,000 is wrong. Cells are whole numbers with heavy tails.
     """
-    rng, n = np.random.default_rng(seed), n_classes - 1
+    rng = np.random.default_rng(seed)
+    n = n_classes - 1
     mix = np.eye(9) + 0.4 * rng.normal(size=(9, 9)) * (rng.random((9, 9)) < 0.3)
     columns = rng.permuted(np.tile(np.arange(9), (6, 1)), axis=1)[:n, :2]
     smooth = (rng.random(6) < SMOOTH[kind])[:n]
@@ -40,10 +41,12 @@ def draw_rules(kind, n_rows, seed, n_classes=7, n_new=20_000):
 
     def draw(rows, rng):
         X = np.round(rng.standard_t(5, size=(rows, 9)) @ mix * 10)
-        a, b = X[:, columns[:, 0]], X[:, columns[:, 1]]
+        a = X[:, columns[:, 0]]
+        b = X[:, columns[:, 1]]
         return X, np.where(smooth, a + 10 * np.sin(b / 10), a + np.round(slope * b))
 
-    scores, bounds = draw(200_000, np.random.default_rng(seed + 1))[1], []
+    scores = draw(200_000, np.random.default_rng(seed + 1))[1]
+    bounds = []
     left = np.ones(len(scores), bool)
     for c, share in enumerate((6 / n_rows, *SHARES[6 - n :])):
         bounds.append(
@@ -105,17 +108,15 @@ def check_not_worse(effort, other, *table):
     assert worse.value < max(2 * worse.error, 0.03 * -base.mean())
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(slow(seed) for seed in range(2, 12))])
+@pytest.mark.parametrize("seed", [1, *(slow(seed) for seed in range(12) if seed != 1)])
 def test_the_default_is_not_worse_than_simple_models_on_small_noisy_tables(seed):
     """Class frequencies, logistic regression and boosting are members of the pool: none
     of them is better beyond noise.
     """
     rng = np.random.default_rng(seed)
-    n, D, C = (
-        int(rng.choice([60, 150, 400])),
-        int(rng.choice([3, 10, 30])),
-        int(rng.choice([2, 3, 4])),
-    )
+    n = int(rng.choice([60, 150, 400]))
+    D = int(rng.choice([3, 10, 30]))
+    C = int(rng.choice([2, 3, 4]))
     X = rng.normal(size=(n + 3000, D))
     f = rng.choice([0.0, 0.5, 1.5]) * X @ rng.normal(size=(D, C)) / np.sqrt(D)
     y = (f + rng.gumbel(size=f.shape)).argmax(1)

@@ -15,7 +15,7 @@ from cavity import BadOption, GPClassifier, Training
 from cavity.likelihoods import Ordinal
 from cavity.methods import EP, VI
 from registered import assert_same_elsewhere
-from support import without_warnings
+from support import slow, without_warnings
 
 ORDER = ["low", "mid", "high"]
 
@@ -101,7 +101,8 @@ def test_levels_without_rows_are_left_out(rows):
     assert clf.classes_.tolist() == sorted(ORDER)
 
 
-@pytest.mark.parametrize("effort", ["fast", "balanced"])
+@pytest.mark.usefixtures("few_trees")
+@pytest.mark.parametrize("effort", ["fast", slow("balanced")])
 def test_the_pool_has_an_ordered_member(rows, effort):
     X, y = rows
     clf = GPClassifier(effort=effort, order=ORDER, random_state=0).fit(X, y)
@@ -150,6 +151,7 @@ def test_the_likelihood_alone_leads_to_order(rows):
         small(method=EP(likelihood=Ordinal())).fit(*rows)
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_the_command_line(rows, tmp_path):
     from typer.testing import CliRunner
 

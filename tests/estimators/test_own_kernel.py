@@ -9,7 +9,7 @@ from torch import nn
 
 from cavity import GPClassifier
 from cavity.fitting.options import nest
-from support import without_warnings
+from support import ALONE, without_warnings
 
 
 class Deep(nn.Module):
@@ -44,7 +44,7 @@ def rings(request):
 
 
 def fit(kernel, X, y, **options):
-    usual = {"n_inducing": 15, "max_epochs": 40, "random_state": 0, "effort": "fast"}
+    usual = {"n_inducing": 15, "max_epochs": 40, "random_state": 0, **ALONE}
     with without_warnings():
         return GPClassifier(**nest(kernel=kernel, **usual | options)).fit(X, y)
 
@@ -52,10 +52,8 @@ def fit(kernel, X, y, **options):
 def test_weights_learn_in_a_copy_and_raise_the_evidence(rings):
     kernel = Deep()
     before = {name: p.detach().clone() for name, p in kernel.named_parameters()}
-    fitted, fixed = (
-        fit(kernel, *rings),
-        fit(kernel, *rings, learn=("noise", "inducing")),
-    )
+    fitted = fit(kernel, *rings)
+    fixed = fit(kernel, *rings, learn=("noise", "inducing"))
     for name, p in kernel.named_parameters():
         assert p.dtype == torch.float32 and p.requires_grad and p.grad is None
         torch.testing.assert_close(p.detach(), before[name], rtol=0, atol=0)
@@ -86,11 +84,12 @@ def test_frozen_parameters_are_not_learnt(rings, tmp_path):
     kernel = freeze_first_layer()
     X, y = rings
     for clf in (
-        fit(kernel, X, y, max_epochs=5, ensemble=None),
-        fit(kernel, X, y, n_inducing=10, batch_size=30, max_epochs=5, ensemble=None),
-        fit(kernel, X, y, warm_start=True, max_epochs=5, ensemble=None).fit(X, y),
+        fit(kernel, X, y, max_epochs=5),
+        fit(kernel, X, y, n_inducing=10, batch_size=30, max_epochs=5),
+        fit(kernel, X, y, warm_start=True, max_epochs=5).fit(X, y),
     ):
-        first, last = clf.kernel_.net[0], clf.kernel_.net[2]
+        first = clf.kernel_.net[0]
+        last = clf.kernel_.net[2]
         given = kernel.net[0].weight.double()
         torch.testing.assert_close(first.weight, given, rtol=0, atol=0)
         assert not first.weight.requires_grad

@@ -16,7 +16,7 @@ from cavity.fitting.options.policy.judging import Cases, plan_judging, plan_memb
 from cavity.fitting.options.policy.training import plan_training
 from cavity.fitting.options.policy.work import count_points, count_seen
 from cavity.fitting.options.time_estimate import estimate_seconds, measure_slowness
-from support import toy
+from support import ALONE, toy
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -29,7 +29,8 @@ def fitted():
 
 
 def test_the_plan_is_what_the_fit_did(fitted):
-    training, calibration = fitted.plan_.training, fitted.plan_.judging
+    training = fitted.plan_.training
+    calibration = fitted.plan_.judging
     assert (
         training.n_inducing == fitted.inducing_points_.shape[1] and training.rows == 60
     )
@@ -97,12 +98,12 @@ def test_a_time_limit_is_part_of_the_plan():
 @pytest.mark.parametrize("columns", [2, 200])
 def test_the_plan_prints_the_kernel_as_one_would_type_it(columns):
     X, y = toy(60, 2, columns)
-    plan = GPClassifier(max_epochs=1, effort="fast", device="cpu").fit(X, y).plan_
-    typed = eval(plan.training.kernel, vars(kernels))
-    given = GPClassifier(kernel=typed, max_epochs=1, effort="fast", random_state=0)
-    usual = GPClassifier(max_epochs=1, effort="fast", random_state=0)
+    alone = {"max_epochs": 1, "random_state": 0, **ALONE}
+    usual = GPClassifier(**alone).fit(X, y)
+    typed = eval(usual.plan_.training.kernel, vars(kernels))
+    given = GPClassifier(kernel=typed, **alone).fit(X, y)
     np.testing.assert_allclose(
-        given.fit(X, y).predict_proba(X), usual.fit(X, y).predict_proba(X), atol=1e-12
+        given.predict_proba(X), usual.predict_proba(X), atol=1e-12
     )
 
 
@@ -189,14 +190,16 @@ def test_one_row_more_never_changes_the_seconds_by_more_than_three_tenths(
         assert max(steps) <= 1.3, (columns, places[int(np.argmax(steps))])
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize(("rows", "boosts"), [(19, False), (20, True)])
 def test_boosting_is_pooled_where_a_class_fills_one_of_its_leaves(rows, boosts):
     rng = np.random.default_rng(0)
     y = np.arange(3 * rows) % 3
     X = rng.normal(size=(len(y), 2)) + 3 * y[:, None]
-    pool = GPClassifier(random_state=0).fit(X, y).plan_.members
+    short = {"n_inducing": 5, "max_epochs": 1, "random_state": 0}
+    pool = GPClassifier(**short).fit(X, y).plan_.members
     assert (pool.rate > 0) is boosts and pool.trees and pool.networks
-    given = GPClassifier(random_state=0, ensemble="trees").fit(X, y).plan_.members
+    given = GPClassifier(ensemble="trees", **short).fit(X, y).plan_.members
     assert given.rate > 0  # the user asks for trees
 
 

@@ -25,6 +25,7 @@ class Interrupt(Callback):
         raise KeyboardInterrupt
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize(
     "again",
     [
@@ -86,7 +87,8 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path):
 
 def test_partial_fit_moves_what_learn_still_names():
     clf = classifier("sep", **QUICK).fit(X, Y)
-    noise, points = clf.noise_.copy(), clf.inducing_points_.copy()
+    noise = clf.noise_.copy()
+    points = clf.inducing_points_.copy()
     clf.set_params(training__learn=()).partial_fit(X, Y)
     np.testing.assert_array_equal(clf.noise_, noise)
     clf.set_params(training__learn=("noise",)).partial_fit(X, Y)

@@ -8,6 +8,7 @@ from sklearn.datasets import load_iris
 
 from cavity import GPClassifier
 from cavity.kernels import RBF, Linear
+from support import ALONE
 
 X, Y = load_iris(return_X_y=True)
 NAMES = ["a", "b", "c", "d"]
@@ -15,9 +16,8 @@ NAMES = ["a", "b", "c", "d"]
 
 def fitted(method="ep", classes=3, **options) -> GPClassifier:
     keep = Y < classes
-    return GPClassifier(
-        method, n_inducing=8, max_epochs=5, random_state=0, **options
-    ).fit(X[keep], Y[keep])
+    short = {"n_inducing": 8, "max_epochs": 5, "random_state": 0, **ALONE}
+    return GPClassifier(method, **short | options).fit(X[keep], Y[keep])
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,8 @@ def test_a_summary_has_the_values_of_the_kernel_by_class_and_column() -> None:
     )
     frame = clf.fit(pd.DataFrame(X, columns=NAMES), Y).summary().to_frame()
     of = frame.set_index(["part", "name", "column", "function"])["value"].sort_index()
-    rbf, linear = clf.kernel_.k1, clf.kernel_.k2
+    rbf = clf.kernel_.k1
+    linear = clf.kernel_.k2
     for j, name in enumerate(NAMES):
         np.testing.assert_array_equal(
             of["RBF", "lengthscale", name], rbf.lengthscale[:, j]

@@ -105,7 +105,7 @@ class Width(Kernel):
 def sampled(sampler):
     """A regressor with draws of two hyper-parameters, all of which predict."""
     x, y = line(20)
-    model = quietly(regressor(kernel=Width()).fit, x, y)
+    model = quietly(regressor(kernel=Width()).fit, x, y, eval_set=(x, y))
     draws = quietly(
         model.sample_hyperparameters,
         x,
@@ -166,7 +166,7 @@ def test_the_gradient_of_a_classifiers_target_is_that_of_differences(
 @pytest.mark.parametrize("method", ["exact", "fitc", "vi", "svi"])
 def test_the_gradient_of_a_regressors_target_is_that_of_differences(method):
     x, y = line()
-    model = quietly(regressor(method, n_inducing=4).fit, x, y)
+    model = quietly(regressor(method, n_inducing=4).fit, x, y, eval_set=(x, y))
     target = nuts.LogDensity(sampling_run(model, x, y))
     theta = target.run.state.theta.numpy() + 0.1
     assert_gradient(
@@ -276,7 +276,8 @@ def test_draws_of_a_regressor_have_the_moments_of_a_grid(sampled):
     mean = where @ p
     sd = np.sqrt((where - mean[:, None]) ** 2 @ p)
     for i, name in enumerate(("lengthscale", "noise")):
-        got, ess = np.log(draws.draws[name]).ravel(), float(draws.ess[name].ravel()[0])
+        got = np.log(draws.draws[name]).ravel()
+        ess = float(draws.ess[name].ravel()[0])
         assert ess > 40
         assert abs(got.mean() - mean[i]) < 3 * sd[i] / np.sqrt(ess)
         assert abs(got.std() / sd[i] - 1) < 3 / np.sqrt(2 * ess)
@@ -285,7 +286,7 @@ def test_draws_of_a_regressor_have_the_moments_of_a_grid(sampled):
 def test_the_same_random_state_gives_the_same_predictions(monkeypatch):
     monkeypatch.setattr(nuts, "sample", few)
     x, y = line()
-    model = quietly(regressor(kernel=Width()).fit, x, y)
+    model = quietly(regressor(kernel=Width()).fit, x, y, eval_set=(x, y))
     first, again, other = (
         quietly(model.sample_hyperparameters, x, y, **{**SHORT, "random_state": seed})
         for seed in (0, 0, 1)
@@ -412,7 +413,7 @@ class Weights(torch.nn.Module):
 @pytest.mark.parametrize("method", ["sr", "cg", "bcm"])
 def test_regressors_without_an_evidence_of_their_own_are_refused(method):
     x, y = line()
-    model = quietly(regressor(method, n_inducing=4).fit, x, y)
+    model = quietly(regressor(method, n_inducing=4).fit, x, y, eval_set=(x, y))
     with pytest.raises(BadOption, match="'exact', 'fitc', 'vi', 'svi'"):
         model.sample_hyperparameters(x, y)
 
@@ -444,7 +445,8 @@ def test_without_the_sampler_the_extra_is_named(monkeypatch):
 def test_draws_of_a_classifier_have_the_moments_of_a_grid(sampler):
     """The evidence of EP by explicit matrices, times the prior, on a grid of log ℓ."""
     x, curve = line(24)
-    y, Z = (curve > 0).astype(int), np.linspace(-3, 3, 6)[:, None]
+    y = (curve > 0).astype(int)
+    Z = np.linspace(-3, 3, 6)[:, None]
     given = dict(
         kernel=Width(),
         inducing=Z,
@@ -471,10 +473,8 @@ def test_draws_of_a_classifier_have_the_moments_of_a_grid(sampler):
     p /= p.sum()
     mean = where @ p
     sd = np.sqrt((where - mean) ** 2 @ p)
-    got, ess = (
-        np.log(draws.draws["lengthscale"]).ravel(),
-        float(draws.ess["lengthscale"].ravel()[0]),
-    )
+    got = np.log(draws.draws["lengthscale"]).ravel()
+    ess = float(draws.ess["lengthscale"].ravel()[0])
     assert ess > 30 and p[[0, -1]].max() < 1e-3 and 0.6 < draws.acceptance < 0.95
     assert abs(got.mean() - mean) < 3 * sd / np.sqrt(ess)
     assert abs(got.std() / sd - 1) < 3 / np.sqrt(2 * ess)

@@ -7,7 +7,7 @@ import pytest
 from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
 
 from cavity.kernels import Linear, Matern52
-from support import classifier
+from support import ALONE, classifier
 
 SHORT = {"n_inducing": 10, "max_epochs": 5, "tol": 0.01}
 SHORTEST = {"n_inducing": 5, "max_epochs": 2, "tol": 0.1}
@@ -48,7 +48,7 @@ def test_checks_of_the_default(estimator, check):
         "check_classifiers_train",
         "check_methods_sample_order_invariance",
     ):
-        estimator.set_params(effort="fast", ensemble=None)
+        estimator.set_params(**ALONE)
     check(estimator)
 
 

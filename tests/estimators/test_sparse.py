@@ -46,6 +46,7 @@ def few_dense_bytes(monkeypatch):
     return cells
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_a_small_sparse_table_gives_the_default_of_the_dense_one():
     X, y, _ = draw(90)
     csr, csc, coo = (make(X) for make in FORMATS)
@@ -75,11 +76,10 @@ def test_a_small_sparse_table_gives_the_default_of_the_dense_one():
 @pytest.mark.parametrize("make", FORMATS)
 def test_a_regressor_takes_sparse_rows(make):
     X, _, f = draw(90)
-    dense, model = regressor(**SHORT).fit(X, f), regressor(**SHORT).fit(make(X), f)
-    found, known = (
-        model.predict(make(X), return_std=True),
-        dense.predict(X, return_std=True),
-    )
+    dense = regressor(**SHORT).fit(X, f)
+    model = regressor(**SHORT).fit(make(X), f)
+    found = model.predict(make(X), return_std=True)
+    known = dense.predict(X, return_std=True)
     assert np.abs(np.array(found) - np.array(known)).max() < 1e-9
     found, known = (
         m.predict(rows, return_cov=True)[1]
@@ -121,10 +121,8 @@ def test_a_large_sparse_table_gives_the_model_of_the_dense_rows(
 
 @pytest.mark.parametrize("model", [GPClassifier(), GPRegressor()])
 def test_too_many_columns_are_refused_with_advice(model):
-    X, y = (
-        sp.random(20, 5001, density=0.01, format="csr", random_state=0),
-        np.arange(20) % 2,
-    )
+    X = sp.random(20, 5001, density=0.01, format="csr", random_state=0)
+    y = np.arange(20) % 2
     with pytest.raises(BadInput, match=r"5,001.*5,000"):
         model.fit(X, y)
 

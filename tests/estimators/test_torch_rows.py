@@ -23,7 +23,8 @@ class Far:
     """
 
     def __init__(self, values, device="far:0"):
-        self.values, self.device = np.asarray(values), device
+        self.values = np.asarray(values)
+        self.device = device
         self.shape, self.dtype, self.ndim = (
             self.values.shape,
             self.values.dtype,
@@ -105,7 +106,8 @@ def test_tensors_give_what_their_numbers_give(kind, name):
             else a
         )
 
-    (gp, *rows), (plain, *numbers) = fit(kind, KINDS[name]), fit(kind, as_numbers)
+    gp, *rows = fit(kind, KINDS[name])
+    plain, *numbers = fit(kind, as_numbers)
     ask = "predict_proba" if kind is GPClassifier else "predict"
     found = getattr(gp, ask)(rows[0])
     assert type(found) is np.ndarray
@@ -120,6 +122,7 @@ def test_tensors_give_what_their_numbers_give(kind, name):
     )
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_a_report_reads_rows_of_another_library(tmp_path):
     some = slice(None, None, 5)
     gp = GPClassifier(effort="fast", n_inducing=10, max_epochs=3, random_state=0).fit(

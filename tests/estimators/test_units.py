@@ -93,7 +93,7 @@ def test_logarithms_stay_finite_where_probabilities_underflow(make_table, classe
     """Heavy rows pin a linear function down, so that far away a class is e⁻⁷⁴⁵ times
     less likely.
     """
-    X, y, _ = make_table(classes, rows=90)
+    X, y, _ = make_table(classes, rows=45)
     options = {
         "learn": (),
         "noise": 1.0,

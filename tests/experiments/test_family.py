@@ -75,24 +75,13 @@ def test_the_numbers_of_the_page_are_those_of_the_rows(benchmark):
         assert seconds == sorted(seconds)
 
 
-def test_the_benchmark_runs(benchmark, tmp_path, monkeypatch):
+def test_the_benchmark_runs(benchmark, tmp_path):
     """Its own methods, on few rows and for a moment; the picture is drawn."""
-    few = {"few": benchmark.make_tables(40)["GP draw, N=40"]}
-    monkeypatch.setattr(benchmark, "make_tables", lambda rows: few)
-    monkeypatch.setattr(
-        benchmark,
-        "METHODS",
-        {name: benchmark.METHODS[name] for name in ("vi-means", "svi-natural")},
-    )
-    monkeypatch.setattr(benchmark, "PANELS", {"one": ["vi-means", "svi-natural"]})
-    monkeypatch.setattr(benchmark, "ORDER", ["vi-means", "svi-natural"])
+    methods = ("vi-means", "svi-natural")
+    table = "GP draw, N=40"
     files = ["--csv", str(tmp_path / "r.csv"), "--png", str(tmp_path / "r.png")]
-    monkeypatch.setattr(
-        "sys.argv", ["regression.py", "--points", "5", "--seconds", "0.05", *files]
-    )
-    benchmark.main()
+    size = ["--rows", "40", "--points", "5", "--seconds", "0.05"]
+    benchmark.main([*size, "--tables", table, "--methods", *methods, *files])
     found = benchmark.group_curves(benchmark.read(tmp_path / "r.csv"))
-    assert (
-        set(found) == {("few", "vi-means"), ("few", "svi-natural")}
-        and (tmp_path / "r.png").stat().st_size > 5000
-    )
+    assert set(found) == {(table, method) for method in methods}
+    assert (tmp_path / "r.png").stat().st_size > 5000

@@ -55,6 +55,7 @@ def write_own_table(folder: Path) -> None:
     (folder / "new.csv").write_text("\n".join(line.rpartition(",")[0] for line in new))
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize(
     "page",
     [

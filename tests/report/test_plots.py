@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from sklearn.linear_model import LogisticRegression
 
 from cavity import BadInput, GPClassifier, Training, plots
+from support import ALONE
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1, 1, (60, 2))
@@ -19,11 +20,14 @@ def ax():
     return Figure().subplots()
 
 
+def make() -> GPClassifier:
+    fixed = Training(learn=())
+    return GPClassifier(n_inducing=5, training=fixed, random_state=0, **ALONE)
+
+
 @pytest.fixture(scope="module")
 def clf() -> GPClassifier:
-    return GPClassifier(n_inducing=5, training=Training(learn=()), random_state=0).fit(
-        X, Y
-    )
+    return make().fit(X, Y)
 
 
 def offsets(ax) -> list[np.ndarray]:
@@ -84,9 +88,7 @@ def test_decision_regions_of_any_classifier_and_of_two_classes(ax) -> None:
     assert (
         plots.decision_regions(LogisticRegression().fit(X, Y), X, Y, ax, grid=20) is ax
     )
-    two = GPClassifier(n_inducing=5, training=Training(learn=()), random_state=0).fit(
-        X, Y == "a"
-    )
+    two = make().fit(X, Y == "a")
     assert plots.decision_regions(two, X, Y == "a", ax, grid=20) is ax
 
 
@@ -96,7 +98,8 @@ def test_regions_need_two_columns(ax, clf) -> None:
 
 
 def test_reliability_diagram(ax, clf) -> None:
-    P, y = clf.predict_proba(X), np.searchsorted(clf.classes_, Y)
+    P = clf.predict_proba(X)
+    y = np.searchsorted(clf.classes_, Y)
     assert plots.reliability_diagram(P, y, ax, label="EP") is ax
     plots.reliability_diagram(P, y, ax, label="again")
     assert sum(line.get_gid() == "diagonal" for line in ax.get_lines()) == 1

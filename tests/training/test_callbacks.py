@@ -11,10 +11,11 @@ from cavity.common.ranks import Local
 from cavity.engine import processes
 from cavity.engine.inference import Engine
 from cavity.fitting.options import nest
-from support import toy, without_warnings
+from cavity.methods import VI
+from support import ALONE, toy, without_warnings
 
 X, Y = toy(120, 3, seed=5)
-OPTIONS = dict(n_inducing=8, max_epochs=12, tol=0.0, random_state=0, effort="fast")
+OPTIONS = dict(n_inducing=8, max_epochs=12, tol=0.0, random_state=0, **ALONE)
 
 
 def fit(X=X, Y=Y, eval_set=None, **options):
@@ -26,7 +27,8 @@ def fit(X=X, Y=Y, eval_set=None, **options):
 
 class Count(callbacks.Callback):
     def __init__(self, stop=10**9):
-        self.calls, self.stop = [], stop
+        self.calls = []
+        self.stop = stop
 
     def start(self, run):
         self.calls.append("start")
@@ -56,7 +58,8 @@ def test_a_callback_is_called_in_order_and_may_stop_the_run(options):
 
 
 def test_a_callback_changes_nothing():
-    plain, followed = fit(batch_size=40), fit(batch_size=40, callbacks=[Count()])
+    plain = fit(batch_size=40)
+    followed = fit(batch_size=40, callbacks=[Count()])
     np.testing.assert_array_equal(plain.predict_proba(X), followed.predict_proba(X))
 
 
@@ -97,7 +100,9 @@ def test_full_batches_too_end_when_the_time_is_up(options, passes):
     assert len(passes) <= 3
 
 
-@pytest.mark.parametrize("method", ["ep", "sep", "rep", "vi"])
+@pytest.mark.parametrize(
+    "method", ["ep", "sep", "rep", VI("robust-max")], ids=["ep", "sep", "rep", "vi"]
+)
 @pytest.mark.parametrize("batch_size", [None, 40])
 def test_a_validation_share_is_held_out_and_its_best_state_kept(method, batch_size):
     clf = fit(
@@ -185,7 +190,8 @@ def test_an_interrupt_goes_back_to_the_best_state_of_a_validated_run():
 
 class Adds(Callback):
     def __init__(self, value, name="added"):
-        self.value, self.name = value, name
+        self.value = value
+        self.name = name
 
     def epoch(self, run, row):
         row[self.name] = self.value

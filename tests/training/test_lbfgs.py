@@ -13,7 +13,7 @@ from cavity.fitting.options import nest, papers
 from cavity.fitting.options.configuration import read_classifier
 from cavity.fitting.options.plan import TableSize
 from cavity.fitting.options.policy.training import plan_training
-from support import slow, toy
+from support import ALONE, slow, toy
 
 
 class Keep(Callback):
@@ -70,9 +70,8 @@ def test_a_search_without_a_better_point_ends_if_sites_are_loose(monkeypatch, tr
 
     monkeypatch.setattr(lbfgs, "evaluate", without_gain)
     monkeypatch.setattr(objective, "evaluate", without_gain)  # of the first point
-    GPClassifier(effort="fast", n_inducing=5, training=training, random_state=0).fit(
-        *toy(40, 3)
-    )
+    alone = GPClassifier(n_inducing=5, training=training, random_state=0, **ALONE)
+    alone.fit(*toy(40, 3))
     counts = [len(values) for values in found_of]
     if training is None:
         assert set(counts) == {1 + lbfgs.MOST_WORSE}

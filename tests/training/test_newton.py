@@ -17,7 +17,9 @@ def problem():
 def fit(method, optimizer, **options):
     training = Training(optimizer=optimizer, learn=("kernel", "noise"))
     common = {"n_inducing": 10, "training": training, "random_state": 0}
-    return GPRegressor(method, device="cpu", **common | options).fit(*problem())
+    X, y = problem()
+    model = GPRegressor(method, device="cpu", **common | options)
+    return model.fit(X, y, eval_set=(X, y))  # judged without refits
 
 
 @pytest.mark.parametrize("method", ["vi", "exact", "fitc"])

@@ -68,14 +68,18 @@ def evaluate(
 
 
 def predict_rows(
-    model: Model, file: TableFile, roles: Roles, terminal: Terminal
+    model: Model,
+    file: TableFile,
+    roles: Roles,
+    terminal: Terminal,
+    most_numbers: int = MOST_KEPT,
 ) -> RowsToScore:
     """Predict the rows that have a label and a positive weight.
 
     Of a long table, only a random sample is kept.
     """
     width = 2 if model.classes is None else len(model.classes)
-    most = max(1, MOST_KEPT // width)
+    most = max(1, most_numbers // width)
     kept = Reservoir(most)
     notes = Counter[str]()
     for part in read_model_rows(model, file, roles, notes, terminal):

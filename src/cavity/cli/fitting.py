@@ -88,6 +88,7 @@ class InspectedTable(NamedTuple):
     file: TableFile
     prepare: Preparation
     rows: int
+    memory: int = IN_MEMORY  # bytes of features that are held
 
     @property
     def is_regression(self) -> bool:
@@ -95,11 +96,11 @@ class InspectedTable(NamedTuple):
 
     @property
     def fits_memory(self) -> bool:
-        return 8 * self.rows * len(self.prepare.names) <= IN_MEMORY
+        return 8 * self.rows * len(self.prepare.names) <= self.memory
 
 
 def inspect_table(
-    data: str | Path, settings: Settings, terminal: Terminal
+    data: str | Path, settings: Settings, terminal: Terminal, memory: int = IN_MEMORY
 ) -> InspectedTable:
     """Make the first pass: learn the preparation of the columns and print it."""
     file = open_table(data, settings.strict)
@@ -142,7 +143,7 @@ def inspect_table(
     if target.missing:
         terminal.note(f"{target.missing} rows without a label are not used")
         count -= target.missing
-    return InspectedTable(file, prepare, count)
+    return InspectedTable(file, prepare, count, memory)
 
 
 def read_rows(
@@ -188,7 +189,9 @@ def make_model(settings: Settings, terminal: Terminal, regression: bool) -> Any:
     return model
 
 
-def run(data: str | Path, settings: Settings, terminal: Terminal) -> None:
+def run(
+    data: str | Path, settings: Settings, terminal: Terminal, memory: int = IN_MEMORY
+) -> None:
     """Run the command; under torchrun, on every rank."""
     check_out(settings.out, data, settings.validation)
     checkpoint = settings.arguments.get("checkpoint")
@@ -208,7 +211,7 @@ def run(data: str | Path, settings: Settings, terminal: Terminal) -> None:
     deadline = Deadline(time.perf_counter(), settings.time_limit)
     try:
         with Interrupts() as interrupts:
-            table = inspect_table(data, settings, terminal)
+            table = inspect_table(data, settings, terminal, memory)
             if table.is_regression:
                 model = make_model(settings, terminal, True)
                 if "method" not in settings.arguments:

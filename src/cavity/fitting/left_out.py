@@ -46,14 +46,13 @@ class LeftOut(NamedTuple):
         None  # the same number for rows that belong together; None: each row is a case
     )
 
-    def sample(self) -> LeftOut:
+    def sample(self, scored: int = SCORED, least: int = LEAST_ROWS) -> LeftOut:
         """Return random rows if there are many classes.
 
         They are enough for a mean, and each row takes an integral over all classes.
         """
-        return self._select(
-            choose_sample(len(self.y), max(LEAST_ROWS, SCORED // self.f.mean.shape[1]))
-        )
+        most = max(least, scored // self.f.mean.shape[1])
+        return self._select(choose_sample(len(self.y), most))
 
     def without_lone_rows(self) -> LeftOut:
         """Leave out rows that are the only case of their class.

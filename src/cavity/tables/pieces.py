@@ -67,9 +67,9 @@ class Source(Protocol):
         ...
 
 
-def rows_per_piece(n_columns: int) -> int:
+def rows_per_piece(n_columns: int, most: int = PIECE_ROWS) -> int:
     """Return the maximum number of rows of a piece of a table."""
-    return max(1, min(PIECE_ROWS, PIECE_BYTES // (8 * max(1, n_columns))))
+    return max(1, min(most, PIECE_BYTES // (8 * max(1, n_columns))))
 
 
 def check_pieces(

@@ -24,12 +24,29 @@ from cavity.tables.labels import (
     refuse_many_classes,
     sort_labels,
 )
-from cavity.tables.pieces import Apart, Piece, check_pieces, join, rows_per_piece
+from cavity.tables.pieces import (
+    PIECE_ROWS,
+    Apart,
+    Piece,
+    check_pieces,
+    join,
+    rows_per_piece,
+)
 from cavity.tables.table import Streamed, Table
 
 PROBE_ROWS = 64  # rows that every rank reads at three places before it reads its own
 SAMPLE_ROWS = 20_000
 SAMPLE_BYTES = 128 << 20  # maximum size of the sample
+
+
+class Sizes(NamedTuple):
+    """How many rows are read at a time, and how many are kept as a sample."""
+
+    piece: int = PIECE_ROWS
+    sample: int = SAMPLE_ROWS
+
+
+SIZES = Sizes()
 
 
 def survey(
@@ -38,6 +55,7 @@ def survey(
     reduce: Local,
     weigh: Callable[[NDArray[Any], Floats], Floats] | None = None,
     apart: Apart | None = None,
+    sizes: Sizes = SIZES,
 ) -> tuple[Streamed, Piece | None]:
     """Read a source once; also return the rows that judge the model.
 
@@ -48,7 +66,7 @@ def survey(
     """
     real = weigh is None
     mine, among = _divide(source, reduce)
-    copy = run_together(among, lambda: _copy(source, mine, real, apart))
+    copy = run_together(among, lambda: _copy(source, mine, real, apart, sizes))
     all_rows = _merge(among.gather(copy.summary))
     classes = np.array(all_rows.labels)
     rows, kind = _number_classes(source, copy, classes, len(all_rows.low), real)
@@ -72,10 +90,10 @@ def survey(
         rows.weight = rows.weight * factor[kind]
     weight = rows.weight[here]
 
-    sampled = _draw_rows(rows, kind, here, keys, count, among)
+    sampled = _draw_rows(rows, kind, here, keys, count, among, sizes=sizes)
     moments = None
     if sampled.n_rows < count.sum():
-        moments = _find_moments(rows, here, among)
+        moments = _find_moments(rows, here, among, sizes)
     streamed = Streamed(
         read=rows,
         first=first,
@@ -158,7 +176,9 @@ class _Copy(NamedTuple):
     summary: _Summary
 
 
-def _copy(source: Any, keep: range | None, real: bool, apart: Apart | None) -> _Copy:
+def _copy(
+    source: Any, keep: range | None, real: bool, apart: Apart | None, sizes: Sizes
+) -> _Copy:
     """Read the rows in `keep` (default all), check them and copy them.
 
     Rows that are set apart as judges are returned in memory.
@@ -172,7 +192,7 @@ def _copy(source: Any, keep: range | None, real: bool, apart: Apart | None) -> _
     high = -np.inf
     judges = list[Piece]()
     hasher = hashlib.sha256()
-    for piece in prefetch(_read_checked(source, keep, real)):
+    for piece in prefetch(_read_checked(source, keep, real, sizes)):
         n_rows += len(piece.index)
         if apart is not None:
             judges.append(piece.at(apart.judges(piece.index)))
@@ -195,13 +215,15 @@ def _copy(source: Any, keep: range | None, real: bool, apart: Apart | None) -> _
     return _Copy(store, n_rows, judges, _Summary(low, high, seen, hasher.hexdigest()))
 
 
-def _read_checked(source: Any, keep: range | None, real: bool) -> Iterator[Piece]:
+def _read_checked(
+    source: Any, keep: range | None, real: bool, sizes: Sizes
+) -> Iterator[Piece]:
     if source.names is None:
         n_columns = getattr(source, "n_columns", 1)
     else:
         n_columns = len(source.names)
 
-    size = rows_per_piece(n_columns)
+    size = rows_per_piece(n_columns, sizes.piece)
     pieces = source.pieces(size) if keep is None else source.section(keep, size)
     return check_pieces(pieces, source.names, check_targets if real else check_labels)
 
@@ -260,13 +282,20 @@ class _Drawn(NamedTuple):
 
 
 def _draw_rows(
-    rows: Arrays, kind: Ints, here: slice, keys: Floats, count: Ints, among: Local
+    rows: Arrays,
+    kind: Ints,
+    here: slice,
+    keys: Floats,
+    count: Ints,
+    among: Local,
+    *,
+    sizes: Sizes,
 ) -> Table:
     """Draw the rows with the smallest keys of each class, all rows of small classes.
 
     Weights grow so that the sample weighs as much as all rows.
     """
-    limit = min(SAMPLE_ROWS, max(1, SAMPLE_BYTES // (8 * rows.n_columns)))
+    limit = min(sizes.sample, max(1, SAMPLE_BYTES // (8 * rows.n_columns)))
     level = _find_level(count, limit)
     own = kind[here]
     # A class hardly ever has fewer than `level` keys below this bound, so only these
@@ -276,7 +305,7 @@ def _draw_rows(
     chosen = near[_choose(own[near], keys[near], level)]
     place = chosen + here.start
 
-    pieces = slices(len(place), rows_per_piece(rows.n_columns))
+    pieces = slices(len(place), rows_per_piece(rows.n_columns, sizes.piece))
     mine = _Drawn(
         np.concatenate([rows.take(place[piece]) for piece in pieces]),
         kind[place],
@@ -315,10 +344,10 @@ def _find_level(counts: Ints, limit: int) -> int:
     return low
 
 
-def _find_moments(rows: Arrays, here: slice, among: Local) -> Triple:
+def _find_moments(rows: Arrays, here: slice, among: Local, sizes: Sizes) -> Triple:
     """Return the weight of all rows, and mean and Σ weight · deviation² per column."""
     found: Triple = 0.0, np.zeros(rows.n_columns), np.zeros(rows.n_columns)
-    size = rows_per_piece(rows.n_columns)
+    size = rows_per_piece(rows.n_columns, sizes.piece)
     for piece in rows.section(range(here.start, here.stop), size):
         weight: Any = piece.weight
         total = weight.sum()

@@ -79,7 +79,8 @@ def test_after_a_failed_step_damping_and_rate_are_half():
 
 def test_caution_wears_off():
     run, flaky, guard = setting([1])
-    whole, state = run.rows.whole(), run.state
+    whole = run.rows.whole()
+    state = run.state
     state, _ = guard.advance(state, whole, SIGN, True)
     state, _ = guard.advance(state, whole, SIGN, True)
     for _ in range(60):
@@ -95,7 +96,8 @@ def test_caution_wears_off():
 
 def test_failures_in_a_row_keep_halving():
     run, flaky, guard = setting([1, 2, 3])
-    whole, state = run.rows.whole(), run.state
+    whole = run.rows.whole()
+    state = run.state
     for _ in range(5):
         state, info = guard.advance(state, whole, None, True)
     assert info is not None and guard.repairs == 3
@@ -107,7 +109,8 @@ def test_failures_in_a_row_keep_halving():
 def test_a_broken_state_raises_the_jitter():
     """Smaller steps would not help: the matrix itself is the trouble."""
     run, flaky, guard = setting([0, 1], broken=True, jitter=1e-8)
-    whole, state = run.rows.whole(), run.state
+    whole = run.rows.whole()
+    state = run.state
     for _ in range(3):
         state, info = guard.advance(state, whole, None, True)
     assert info is not None
@@ -166,7 +169,8 @@ def test_giving_up_says_what_to_try():
 # --- in a fit --------------------------------------------------------------------------------------------
 def failing_at(monkeypatch, calls):
     """Let the engine's steps fail at these calls, counted over the whole fit."""
-    real, count = Engine.step, iter(range(10**9))
+    real = Engine.step
+    count = iter(range(10**9))
 
     def step(self, state, batch, reduce, optimiser, full, *, factored=None):
         going = torch.tensor(next(count) not in calls)
@@ -210,9 +214,8 @@ def test_a_first_point_without_a_factor_gets_more_jitter(options):
     """
     X = np.linspace(0, 6, 40)[:, None]
     y = np.sin(X[:, 0])
-    gp = GPRegressor(**nest(jitter=0.0, max_epochs=20, random_state=0, **options)).fit(
-        X, y
-    )
+    gp = GPRegressor(**nest(jitter=0.0, max_epochs=20, random_state=0, **options))
+    gp.fit(X, y, eval_set=(X, y))
     assert gp.score(X, y) > 0.999 and gp.n_epochs_ > 1
 
 

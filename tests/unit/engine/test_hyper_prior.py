@@ -13,6 +13,7 @@ from cavity import GPClassifier, Training, load
 from cavity.engine.kernels.hyper_prior import HyperPrior, Spread, pool
 from cavity.fitting.options import nest
 from cavity.kernels import RBF, Constant, Linear, Sum
+from support import ALONE
 
 deviations = st.floats(0.1, 3.0)
 spreads = st.builds(Spread, deviations, deviations, deviations, deviations)
@@ -70,7 +71,7 @@ def three_classes(
 
 def test_auto_adds_a_linear_term_where_there_are_points_to_carry_it():
     X, y = three_classes(60, 5)
-    few = {"max_epochs": 2, "random_state": 0, "effort": "fast"}
+    few = {"max_epochs": 2, "random_state": 0, **ALONE}
     kernel = GPClassifier(**nest(n_inducing=10, **few)).fit(X, y).kernel_
     assert (
         isinstance(kernel, Sum)
@@ -120,7 +121,7 @@ def test_auto_is_ep_with_that_kernel_and_the_shared_prior():
 
 def test_a_shared_prior_draws_the_classes_together():
     X, y = three_classes(200, 3)
-    common = {"kernel": RBF(), "n_inducing": 20, "max_epochs": 150, "random_state": 0}
+    common = {"kernel": RBF(), "n_inducing": 20, "max_epochs": 60, "random_state": 0}
     scatter = {
         share: np.log(
             GPClassifier("ep", **nest(share=share, **common))

@@ -8,13 +8,16 @@ from sklearn.datasets import load_iris
 
 from cavity import GPClassifier
 from cavity.prediction.blocks import predict_blocks
+from support import with_few_trees
 
 ROWS = 2500
 
 
 @pytest.fixture(scope="module")
 def fitted():
-    return GPClassifier(effort="fast", device="cpu").fit(*load_iris(return_X_y=True))
+    with with_few_trees():
+        model = GPClassifier(effort="fast", n_inducing=10, max_epochs=3, device="cpu")
+        return model.fit(*load_iris(return_X_y=True))
 
 
 @pytest.fixture(scope="module")

@@ -26,9 +26,11 @@ from cavity.tables.array_sources import Arrays, Batches, StoredRows
 from cavity.tables.files.arrow_source import Arrow
 from cavity.tables.files.fragments import Fragments
 from cavity.tables.pieces import Piece
-from cavity.tables.survey import survey
+from cavity.tables.survey import SIZES, Sizes, survey
+from support import slow
 
-N, D = 237, 3
+N = 237
+D = 3
 rng = np.random.default_rng(0)
 X = np.column_stack(
     [np.arange(N), rng.normal(size=(N, D - 1))]
@@ -111,10 +113,12 @@ def source(request, tmp_path):
     return request.param(tmp_path)
 
 
-def read(source, reduce=None):
-    found, _ = survey(
-        source, 0, reduce or Local(), lambda classes, total: np.ones(len(classes))
-    )
+def equal_factors(classes, total):
+    return np.ones(len(classes))
+
+
+def read(source, reduce=None, sizes=SIZES):
+    found, _ = survey(source, 0, reduce or Local(), equal_factors, sizes=sizes)
     return found
 
 
@@ -159,16 +163,19 @@ def test_the_whole_is_every_row_in_order(source, size):
         assert_rows(batch)
 
 
-def test_pieces_of_wide_tables_are_shorter(source, monkeypatch):
-    monkeypatch.setattr("cavity.engine.batches.stream.PIECE_BYTES", 8 * D * 25)
-    assert [len(b.index) for b in stream(source).whole().split(1000)] == [25] * 9 + [12]
+def test_pieces_of_wide_tables_are_shorter(source):
+    pieces = stream(source)._replace(piece_bytes=8 * D * 25).split(1000)
+    assert [len(piece.index) for piece in pieces] == [25] * 9 + [12]
 
 
 class Rank(Local):
     """One of several ranks, each in a thread."""
 
     def __init__(self, rank, meeting, told):
-        self.rank, self.world, self.meeting, self.told = rank, len(told), meeting, told
+        self.rank = rank
+        self.world = len(told)
+        self.meeting = meeting
+        self.told = told
 
     def gather(self, value):
         self.told[self.rank] = value
@@ -183,14 +190,15 @@ class Rank(Local):
 
 def on_ranks(world, work):
     """Return what a function of a rank returns on each."""
-    meeting, told = threading.Barrier(world), [None] * world
+    meeting = threading.Barrier(world)
+    told = [None] * world
     with ThreadPoolExecutor(world) as pool:
         return list(
             pool.map(lambda rank: work(Rank(rank, meeting, told)), range(world))
         )
 
 
-@pytest.mark.parametrize("world", [1, 2, 3, 300])
+@pytest.mark.parametrize("world", [1, 2, 3, slow(300)])
 def test_the_ranks_together_have_the_batch_of_one_process(source, world):
     """Of 300 ranks some have a row, others none.
 
@@ -218,6 +226,18 @@ def test_the_ranks_together_have_the_batch_of_one_process(source, world):
         assert torch.equal(
             torch.cat([p.X for p in pieces]), torch.tensor(X)[list(shard.mine)]
         )
+
+
+def test_of_more_ranks_than_rows_some_have_a_row_and_others_none():
+    few = Arrays(X[:4], np.array(["a", "b", "a", "b"]))
+    streams = on_ranks(6, lambda rank: stream(few, reduce=rank))
+    shards = [data.shard(rank, 6) for rank, data in enumerate(streams)]
+    assert [shard.n_rows for shard in shards].count(0) == 2
+    assert list(chain.from_iterable(shard.mine for shard in shards)) == list(range(4))
+    for shard in shards:
+        (batch,) = shard.batches(4, generator())
+        (piece,) = shard.whole().split(50)
+        assert len(batch.index) == len(piece.index) == shard.n_rows
 
 
 class Counted(Fragments):
@@ -254,7 +274,9 @@ def test_a_rank_decodes_the_row_groups_that_have_its_rows_and_no_others(
 
 
 def test_a_rank_takes_its_own_rows_of_an_addressed_source(monkeypatch):
-    taken, take, shard = [], Arrays.take, stream(Arrays(X, Y, W)).shard(1, 3)
+    taken = []
+    take = Arrays.take
+    shard = stream(Arrays(X, Y, W)).shard(1, 3)
     monkeypatch.setattr(
         Arrays, "take", lambda self, index: taken.extend(index) or take(self, index)
     )
@@ -269,7 +291,8 @@ def test_the_order_is_that_of_the_seed_and_of_the_pass(source):
         for seed in (0, 0, 1)
     ]
     assert orders[0] == orders[1] != orders[2]
-    data, g = stream(source), generator()
+    data = stream(source)
+    g = generator()
     first, second = ([b.index.tolist() for b in data.batches(20, g)] for _ in range(2))
     assert first != second
 
@@ -451,12 +474,10 @@ def test_an_exception_in_the_thread_reaches_the_caller_and_the_thread_ends_with_
 
 # ------------------------------------------------------------------ one pass of statistics
 @pytest.mark.parametrize("limit", [60, 1000])
-def test_the_survey_has_exact_counts_and_moments(source, limit, monkeypatch):
-    monkeypatch.setattr("cavity.tables.pieces.PIECE_ROWS", 20)
-    monkeypatch.setattr("cavity.tables.survey.SAMPLE_ROWS", limit)
-    found, _ = survey(
-        source, 0, Local(), lambda classes, total: np.array([1.0, 0.5, 3.0])
-    )
+def test_the_survey_has_exact_counts_and_moments(source, limit):
+    factors = np.array([1.0, 0.5, 3.0])
+    sizes = Sizes(piece=20, sample=limit)
+    found, _ = survey(source, 0, Local(), lambda *_: factors, sizes=sizes)
     weight = W * np.where(Y == "a", 1.0, np.where(Y == "b", 0.5, 3.0))
     assert found.classes.tolist() == ["a", "b", "c"] and found.n_rows == N
     assert (found.lightest, found.heaviest) == (weight.min(), weight.max())
@@ -495,42 +516,40 @@ def test_columns_from_moments_are_the_columns():
         np.testing.assert_allclose(a, b, rtol=1e-12)
 
 
-def test_a_large_table_is_sampled_fairly_and_every_rare_row_is_in(monkeypatch):
-    monkeypatch.setattr("cavity.tables.survey.SAMPLE_ROWS", 3000)
+def test_a_large_table_is_sampled_fairly_and_every_rare_row_is_in():
     y = (np.arange(50_000) % 100 == 0).astype(int) + 2 * (np.arange(50_000) % 3 == 0)
     numbers = np.arange(50_000.0)[:, None]
-    found, again = (read(Arrays(numbers, y)).sampled for _ in range(2))
+    sizes = Sizes(sample=3000)
+    found = read(Arrays(numbers, y), sizes=sizes).sampled
+    again = read(Arrays(numbers, y), sizes=sizes).sampled
     assert np.array_equal(found.X, again.X) and np.array_equal(
         found.X, np.sort(found.X, axis=0)
     )
-    kept, rows = np.bincount(found.y), np.bincount(y)
+    kept = np.bincount(found.y)
+    rows = np.bincount(y)
     assert kept.sum() <= 3000
     rare = rows.argsort()[:2]
     assert np.array_equal(kept[rare], rows[rare])  # 167 and 333 rows
     np.testing.assert_allclose(found.class_totals, rows, rtol=1e-12)
-    for c in range(
-        4
-    ):  # a uniform sample of the class: its mean row number is that of the class
+    # a uniform sample of the class: its mean row number is that of the class
+    for c in range(4):
         own = found.X[found.y == c, 0]
         assert abs(own.mean() - 25_000) < 4 * 50_000 / np.sqrt(12 * len(own))
 
 
 @pytest.mark.parametrize("limit", [200, 1000, 5000])
 @pytest.mark.parametrize("world", [2, 7])
-def test_surveys_of_the_ranks_are_together_that_of_one_process(
-    world, limit, monkeypatch
-):
+def test_surveys_of_the_ranks_are_together_that_of_one_process(world, limit):
     """Few rows of some classes, one of them the last rank's alone; the sample is the
     same rows.
     """
-    monkeypatch.setattr("cavity.tables.pieces.PIECE_ROWS", 77)
-    monkeypatch.setattr("cavity.tables.survey.SAMPLE_ROWS", limit)
+    sizes = Sizes(piece=77, sample=limit)
     numbers = np.arange(3000)
     y = np.where(numbers > 2950, 9, np.where(numbers % 50 == 0, 0, numbers // 1000 + 1))
     values = np.random.default_rng(1).normal(size=(3000, 2)) * [1.0, 100.0]
     source = Arrays(values, y, numbers % 3 + 0.5)
-    alone = read(source)
-    for joined in on_ranks(world, lambda rank: read(source, rank)):
+    alone = read(source, sizes=sizes)
+    for joined in on_ranks(world, lambda rank: read(source, rank, sizes)):
         assert np.array_equal(joined.classes, alone.classes)
         for name in ("X", "y", "weight"):
             assert np.array_equal(

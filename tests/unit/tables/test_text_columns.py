@@ -22,6 +22,7 @@ from cavity.tables.columns.text_kind import (
     find_grams,
     normalize_text,
 )
+from support import with_few_trees
 
 FAMILIES = ("AB", "KT", "MX", "PR", "QZ", "TL")
 
@@ -42,7 +43,8 @@ def make_codes(n, seed=0):
 @pytest.fixture(scope="module")
 def fitted():
     X, y = make_codes(400)
-    return GPClassifier(effort="fast", max_epochs=20, random_state=0).fit(X, y)
+    with with_few_trees():
+        return GPClassifier(effort="fast", max_epochs=20, random_state=0).fit(X, y)
 
 
 def test_codes_with_informative_families_are_used_even_where_all_differ(fitted):

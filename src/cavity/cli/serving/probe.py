@@ -19,7 +19,9 @@ PATHS = (b"GET /health ", b"HEAD /health ")
 
 
 @contextmanager
-def answer_probes(host: str, port: int, health: bytes) -> Iterator[None]:
+def answer_probes(
+    host: str, port: int, health: bytes, silence: float = SILENCE
+) -> Iterator[None]:
     """Answer probes as long as the running event loop serves; 503 if it hangs."""
     served = asyncio.get_running_loop()
     turn = [time.monotonic()]
@@ -42,7 +44,7 @@ def answer_probes(host: str, port: int, health: bytes) -> Iterator[None]:
             if not head.startswith(PATHS):
                 status = "404 Not Found"
                 body = b'{"detail":"this port has /health only"}'
-            elif time.monotonic() - turn[0] > SILENCE:
+            elif time.monotonic() - turn[0] > silence:
                 status = "503 Service Unavailable"
                 body = b'{"detail":"the server hangs"}'
 

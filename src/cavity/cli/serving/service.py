@@ -42,11 +42,17 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 class Service:
     def __init__(
-        self, model: Model, digest: str, limits: Limits, costs: Costs | None = None
+        self,
+        model: Model,
+        digest: str,
+        limits: Limits,
+        costs: Costs | None = None,
+        largest: int = LARGEST,
     ) -> None:
         self.model = model
         self.digest = digest
         self.limits = limits
+        self.largest = largest  # rows of a block
         self.costs: Floats | None = None  # [C A], by true class and action
         if costs is not None:
             self.costs = costs.matrix(model.labels)
@@ -95,7 +101,7 @@ class Service:
         try:
             while done < len(X):
                 size = BLOCK_SECONDS * self._rows_per_second
-                end = done + int(np.clip(size, SMALLEST, LARGEST))
+                end = done + int(np.clip(size, SMALLEST, self.largest))
                 block = X[done:end]
                 found.append(await loop.run_in_executor(self._predicts, predict, block))
                 done += len(block)

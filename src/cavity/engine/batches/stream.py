@@ -49,6 +49,7 @@ class Stream(NamedTuple):
     device: torch.device
     first: int = 0
     mine: range | None = None  # None: all
+    piece_bytes: int = PIECE_BYTES
 
     def shard(self, rank: int, world: int) -> Stream:
         own = self.source.n_rows
@@ -77,7 +78,7 @@ class Stream(NamedTuple):
 
     def split(self, size: int) -> Iterator[Batch]:
         """Read pieces of at most `size` rows in order, one empty piece without rows."""
-        size = max(1, min(size, PIECE_BYTES // (8 * self.source.n_columns)))
+        size = max(1, min(size, self.piece_bytes // (8 * self.source.n_columns)))
         first = self.keep.start
         stop = self.keep.stop
         starts = range(first, max(stop, first + 1), size)
