@@ -138,7 +138,8 @@ class TargetEstimate(Tabular, _TargetScores):
         distribution if that is larger.
         """
         n = len(self.scores)
-        place = max(1, math.ceil(coverage * (1 + 1 / self.rows) * n))
+        exact = coverage * (self.rows + 1) * n / self.rows
+        place = max(1, math.ceil(round(exact, 9)))  # 0.9 × 100 is 90, not a bit more
         if place <= n:
             return self.scores[place - 1]
 

@@ -41,13 +41,13 @@ def test_a_row_of_weight_two_counts_twice():
         assert getattr(found, name) == pytest.approx(getattr(repeated, name)), name
 
 
-@pytest.mark.parametrize("coverage", [0.47, 0.873])
-def test_the_half_width_is_the_conformal_quantile_of_the_scores(coverage):
-    """The ⌈(n + 1) coverage⌉-th smallest of n."""
+def test_the_half_width_is_the_conformal_quantile_of_the_scores():
+    """The ⌈(n + 1) coverage⌉-th smallest of n: the k-th of 99 at k per cent."""
     mean, sd, y, found = score(99)
     scores = np.sort(np.abs(y - mean) / sd)
-    place = int(np.ceil(100 * coverage))
-    assert found.find_half_width(coverage) == pytest.approx(scores[place - 1])
+    widths = [found.find_half_width(k / 100) for k in range(1, 100)]
+    np.testing.assert_allclose(widths, scores, rtol=1e-12)
+    assert found.find_half_width(0.873) == pytest.approx(scores[87])
 
 
 def test_without_enough_scores_it_is_at_least_the_normal_one():
