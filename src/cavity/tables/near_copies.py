@@ -19,53 +19,66 @@ LEAST_ROWS = 40  # fewer distinct rows are not searched
 NEIGHBOURS = 25  # of each row, at most; larger sets of near copies are not looked for
 LEAST_SETS = 20  # fewer sets of near copies are clusters, as classes form them
 LARGEST = 5.0  # limit of a normalised gap: a few rows decide nothing
-# Gaps are this many standard errors above their expectation, or more. Of 490 tables of
-# independent rows (clusters, heavy tails, whole numbers, curves) 1 % reach 6.
-ERRORS = 8.0
+# In sets of near copies one gap is so many standard errors larger than later ones.
+ERRORS = 5.5
 TINY = 1e-12  # error of a squared distance
 
 
 def has_near_copies(table: Table) -> bool:
-    r"""Return whether most rows are near copies of others.
+    """Return whether most rows are near copies of others."""
+    return find_excess(table.X, table.y) > ERRORS
+
+
+def find_excess(X: Floats, y: Ints) -> float:
+    r"""Return by how many standard errors one gap between neighbours exceeds later ones.
 
     Let d_j be the distance of a row's j-th neighbour. Independent rows of a smooth
-    density in D dimensions have normalised gaps
+    density in D dimensions have gaps
 
         E_j = j D log(d_{j+1} / d_j)
 
     that are independent draws of an exponential distribution of mean 1. In sets of m
-    near copies E_{m−1} is larger. D follows from the median of all gaps, log 2.
+    near copies E_{m−1} is larger than later gaps: its mean over rows is compared with
+    that of E_{j+1} to E_{2j+1}. In clusters all gaps grow slowly. D follows from the
+    median of all gaps, log 2. Rows whose neighbours are half of their class, y, do not
+    count: classes may be tight clusters.
     """
     rng = np.random.default_rng(0)
-    rows, X = _draw(table, rng)
+    rows, X = _draw(X, rng)
     if len(rows) < LEAST_ROWS:
-        return False
+        return 0.0
 
-    label = table.y[rows]
-    n = min(ROWS, len(rows))
-    log_distance, near = _find_neighbours(_scale(X, rng), n)
+    label = y[rows]
+    log_distance, near = _find_neighbours(_scale(X, rng), min(ROWS, len(X)))
+    own = label[: len(near)]
+    is_same = label[near] == own[:, None]
+    counted = 2 * is_same.sum(1) < np.bincount(label)[own] - 1
+    n = counted.sum()
+    if n < LEAST_ROWS:
+        return 0.0
+
     j = np.arange(1, log_distance.shape[1])
-    gap = j * np.diff(log_distance, axis=1)
-    # Only where most rows of the label are farther: classes may be tight clusters.
-    is_same = label[near] == label[:n, None]
-    others = np.bincount(label)[label[:n]] - 1
-    counted = 2 * np.cumsum(is_same, axis=1)[:, :-1] < others[:, None]
-    middle = np.median(gap[counted]) if counted.any() else 0.0
+    gap = j * np.diff(log_distance[counted], axis=1)
+    middle = float(np.median(gap))
     if middle <= 0:
-        return False
+        return 0.0
 
-    E = np.minimum(gap * math.log(2) / middle, LARGEST)
-    E[~counted] = 0.0
-    return bool((E.mean(0).max() - 1) * math.sqrt(n) > ERRORS)
+    E = np.minimum(gap * math.log(2) / middle, LARGEST).mean(0)
+    later = [E[k + 1 : 2 * k + 3] for k in range(len(E) - 1)]
+    excess = [
+        (E[k] - after.mean()) / math.sqrt(1 + 1 / len(after))
+        for k, after in enumerate(later)
+    ]
+    return max(excess) * math.sqrt(n)
 
 
-def _draw(table: Table, rng: np.random.Generator) -> tuple[Ints, Floats]:
+def _draw(X: Floats, rng: np.random.Generator) -> tuple[Ints, Floats]:
     """Return the numbers of random distinct rows, and their columns or projections."""
-    most = max(LEAST_AMONG, min(MOST_AMONG, CELLS // table.X.shape[1]))
-    rows = rng.permutation(table.n_rows)[:most]
-    few = table.X[rows[:ROWS]]
+    most = max(LEAST_AMONG, min(MOST_AMONG, CELLS // X.shape[1]))
+    rows = rng.permutation(len(X))[:most]
+    few = X[rows[:ROWS]]
     varied = np.flatnonzero(few.max(0) > few.min(0))
-    X = table.X[rows[:, None], varied]
+    X = X[rows[:, None], varied]
     if len(varied) > DIRECTIONS:
         project = rng.standard_normal((len(varied), DIRECTIONS))
         X = in_spreads(X, few[:, varied]) @ project
@@ -104,6 +117,4 @@ def _find_neighbours(U: Floats, n: int) -> tuple[Floats, Ints]:
     most = 1 + min(NEIGHBOURS, max(2, len(U) // LEAST_SETS))
     near = np.argpartition(distance, most, axis=1)[:, :most]
     found = np.take_along_axis(distance, near, 1)
-    order = np.argsort(found, axis=1)
-    found = np.take_along_axis(found, order, 1)
-    return 0.5 * np.log(found), np.take_along_axis(near, order, 1)
+    return 0.5 * np.log(np.sort(found, axis=1)), near
