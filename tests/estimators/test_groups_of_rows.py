@@ -136,6 +136,24 @@ def test_near_copies_are_found_where_columns_show_them(columns, spread, rows):
     assert has_near_copies(make_table(X + spread * rng.normal(size=X.shape), y))
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_categories_neither_look_like_near_copies_nor_hide_them(seed):
+    """Of 67 real tables, five of categories were taken for near copies."""
+    rng = np.random.default_rng(seed)
+
+    def draw_categories(n):
+        codes = [np.minimum(rng.geometric(p, n), 9) for p in (0.2, 0.3, 0.5)]
+        return np.hstack([np.eye(10)[code] for code in codes])
+
+    X = np.hstack([np.round(rng.lognormal(3, 1, (1500, 1))), draw_categories(1500)])
+    y = rng.random(1500) < 0.4
+    assert not has_near_copies(make_table(X, y))
+    assert not has_near_copies(make_table(X[:, 1:], y))
+    X, y, _ = make_groups(60, 8, seed, spread=0.05)
+    mixed = np.hstack([X, draw_categories(60).repeat(8, 0)])
+    assert has_near_copies(make_table(mixed, y))
+
+
 def test_independent_rows_seldom_look_like_near_copies():
     found = []
     for seed in range(10):

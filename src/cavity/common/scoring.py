@@ -184,7 +184,7 @@ def _sum_squares(place: Ints, weight: Floats, bins: int, unit: Ints | None) -> F
         return np.asarray(np.bincount(place, weight**2, bins), dtype=np.float64)
 
     kind, row = np.unique(unit * bins + place, return_inverse=True)
-    each = np.bincount(row.reshape(-1), weight)
+    each = np.bincount(row, weight)
     squares = np.bincount(kind % bins, each**2, bins)
     return np.asarray(squares, dtype=np.float64)
 

@@ -88,7 +88,7 @@ def read_table(raw: GivenRows, class_weight: Any, owner: str) -> LabelledTable:
         given = np.flatnonzero(present)
 
     rows = limit_outliers(rows, features.names)
-    table = Table(rows, encoded.reshape(-1), weight, len(classes), given, group=group)
+    table = Table(rows, encoded, weight, len(classes), given, group=group)
     table = replace(table, cells=has_cells(table))
     return LabelledTable(table, features, classes)
 

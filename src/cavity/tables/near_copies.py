@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from scipy.spatial import cKDTree
 
 from cavity.common.types import Floats, Ints
 from cavity.tables.repeats import in_spreads
@@ -21,7 +22,7 @@ LEAST_SETS = 20  # fewer sets of near copies are clusters, as classes form them
 LARGEST = 5.0  # limit of a normalised gap: a few rows decide nothing
 # In sets of near copies one gap is so many standard errors larger than later ones.
 ERRORS = 5.5
-TINY = 1e-12  # error of a squared distance
+TINY = 1e-12  # distance of equal rows
 
 
 def has_near_copies(table: Table) -> bool:
@@ -45,20 +46,22 @@ def find_excess(X: Floats, y: Ints) -> float:
     """
     rng = np.random.default_rng(0)
     rows, X = _draw(X, rng)
-    if len(rows) < LEAST_ROWS:
+    if len(rows) < LEAST_ROWS or not X.size:
         return 0.0
 
+    U = _scale(X, rng)
+    most = 2 + min(NEIGHBOURS, max(2, len(U) // LEAST_SETS))
+    distance, near = cKDTree(U).query(U[:ROWS], most)
     label = y[rows]
-    log_distance, near = _find_neighbours(_scale(X, rng), min(ROWS, len(X)))
     own = label[: len(near)]
-    is_same = label[near] == own[:, None]
+    is_same = label[near[:, 1:]] == own[:, None]  # the nearest is the row itself
     counted = 2 * is_same.sum(1) < np.bincount(label)[own] - 1
     n = counted.sum()
     if n < LEAST_ROWS:
         return 0.0
 
-    j = np.arange(1, log_distance.shape[1])
-    gap = j * np.diff(log_distance[counted], axis=1)
+    log_distance = np.log(np.maximum(distance[counted, 1:], TINY))
+    gap = np.diff(log_distance, axis=1) * np.arange(1, most - 1)
     middle = float(np.median(gap))
     if middle <= 0:
         return 0.0
@@ -73,18 +76,22 @@ def find_excess(X: Floats, y: Ints) -> float:
 
 
 def _draw(X: Floats, rng: np.random.Generator) -> tuple[Ints, Floats]:
-    """Return the numbers of random distinct rows, and their columns or projections."""
+    """Return the numbers of random distinct rows, and their columns or projections.
+
+    A column of two values, such as a category's, has no density and is left out.
+    """
     most = max(LEAST_AMONG, min(MOST_AMONG, CELLS // X.shape[1]))
     rows = rng.permutation(len(X))[:most]
+    rows = rows[np.unique(number_units(X[rows]), return_index=True)[1]]
+    rows = rng.permutation(rows)
     few = X[rows[:ROWS]]
-    varied = np.flatnonzero(few.max(0) > few.min(0))
+    between = (few > few.min(0)) & (few < few.max(0))
+    varied = np.flatnonzero(between.any(0))
     X = X[rows[:, None], varied]
     if len(varied) > DIRECTIONS:
         project = rng.standard_normal((len(varied), DIRECTIONS))
         X = in_spreads(X, few[:, varied]) @ project
-
-    place = rng.permutation(np.unique(number_units(X), return_index=True)[1])
-    return rows[place], X[place]
+    return rows, X
 
 
 def _scale(X: Floats, rng: np.random.Generator) -> Floats:
@@ -103,18 +110,6 @@ def _scale(X: Floats, rng: np.random.Generator) -> Floats:
 
         step = np.diff(values, append=2 * values[-1] - values[-2])
         step[count == 1] = 0.0
-        columns.append(column + step[place.reshape(-1)] * rng.random(len(column)))
+        columns.append(column + step[place] * rng.random(len(column)))
 
     return np.column_stack(columns)
-
-
-def _find_neighbours(U: Floats, n: int) -> tuple[Floats, Ints]:
-    """Return log distances of the first n rows to their neighbours, and these."""
-    square = np.square(U).sum(1)
-    own = square[:n, None]
-    distance = np.maximum(own + square - 2 * U[:n] @ U.T, TINY * own + 1e-300)
-    distance[np.arange(n), np.arange(n)] = np.inf
-    most = 1 + min(NEIGHBOURS, max(2, len(U) // LEAST_SETS))
-    near = np.argpartition(distance, most, axis=1)[:, :most]
-    found = np.take_along_axis(distance, near, 1)
-    return 0.5 * np.log(np.sort(found, axis=1)), near

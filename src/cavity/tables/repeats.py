@@ -105,7 +105,7 @@ def _mark_columns(X: Floats, rng: np.random.Generator) -> Words:
     for part in np.split(X, np.flatnonzero(together) + 1, axis=1):
         values, place = np.unique(hash_rows(part), return_inverse=True)
         words = rng.integers(2**64, size=len(values), dtype=np.uint64)
-        marks.append(words[place.reshape(-1)])
+        marks.append(words[place])
     return np.array(marks)
 
 
@@ -213,7 +213,4 @@ def _number_copies(kind: Ints) -> Ints | None:
 
 def _number_rows(table: Table) -> tuple[Ints, Ints]:
     """Return where each distinct row first occurs, and each row's number among them."""
-    kind = table.kind
-    first = np.empty(kind.max() + 1, np.int64)
-    first[kind[::-1]] = np.arange(len(kind))[::-1]  # the last assignment wins
-    return first, kind
+    return np.unique(table.kind, return_index=True)[1], table.kind
