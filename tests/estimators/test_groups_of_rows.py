@@ -7,6 +7,7 @@ import warnings
 from itertools import product
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import special
 from sklearn import config_context, datasets
@@ -20,10 +21,11 @@ from cavity.fitting import folds, judges, monitoring
 from cavity.fitting.options import nest
 from cavity.methods import GFITC
 from cavity.report.baselines import count_rows, logistic_log_loss
+from cavity.tables.labelled import read_table
 from cavity.tables.near_copies import has_near_copies
 from cavity.tables.repeats import find_units, has_cells
 from cavity.tables.splitting import choose_folds, hold_out
-from cavity.tables.table import Table
+from cavity.tables.table import GivenRows, Table
 from support import toy
 
 
@@ -152,6 +154,17 @@ def test_categories_neither_look_like_near_copies_nor_hide_them(seed):
     X, y, _ = make_groups(60, 8, seed, spread=0.05)
     mixed = np.hstack([X, draw_categories(60).repeat(8, 0)])
     assert has_near_copies(make_table(mixed, y))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_texts_of_common_parts_are_no_near_copies(seed):
+    rng = np.random.default_rng(seed)
+    family = rng.integers(6, size=400)
+    code = [f"{'AKMPQT'[f]}X-{rng.integers(10_000):04d}" for f in family]
+    frame = pd.DataFrame({"code": code, "x": rng.normal(size=400)})
+    rows = read_table(GivenRows(frame, (family + rng.random(400)) % 2 < 1), None, "")
+    assert len(rows.texts) == 1
+    assert not has_near_copies(rows.table, rows.texts)
 
 
 def test_independent_rows_seldom_look_like_near_copies():

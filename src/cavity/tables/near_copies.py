@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -25,12 +26,15 @@ ERRORS = 5.5
 TINY = 1e-12  # distance of equal rows
 
 
-def has_near_copies(table: Table) -> bool:
-    """Return whether most rows are near copies of others."""
-    return find_excess(table.X, table.y) > ERRORS
+def has_near_copies(table: Table, texts: Sequence[slice] = ()) -> bool:
+    """Return whether most rows are near copies of others.
+
+    Features of `texts` are left out: few parts make many texts, which have no density.
+    """
+    return find_excess(table.X, table.y, texts) > ERRORS
 
 
-def find_excess(X: Floats, y: Ints) -> float:
+def find_excess(X: Floats, y: Ints, texts: Sequence[slice] = ()) -> float:
     r"""Return by how many standard errors one gap between neighbours exceeds later ones.
 
     Let d_j be the distance of a row's j-th neighbour. Independent rows of a smooth
@@ -45,7 +49,7 @@ def find_excess(X: Floats, y: Ints) -> float:
     count: classes may be tight clusters.
     """
     rng = np.random.default_rng(0)
-    rows, X = _draw(X, rng)
+    rows, X = _draw(X, texts, rng)
     if len(rows) < LEAST_ROWS or not X.size:
         return 0.0
 
@@ -75,7 +79,9 @@ def find_excess(X: Floats, y: Ints) -> float:
     return max(excess) * math.sqrt(n)
 
 
-def _draw(X: Floats, rng: np.random.Generator) -> tuple[Ints, Floats]:
+def _draw(
+    X: Floats, texts: Sequence[slice], rng: np.random.Generator
+) -> tuple[Ints, Floats]:
     """Return the numbers of random distinct rows, and their columns or projections.
 
     A column of two values, such as a category's, has no density and is left out.
@@ -85,8 +91,10 @@ def _draw(X: Floats, rng: np.random.Generator) -> tuple[Ints, Floats]:
     rows = rows[np.unique(number_units(X[rows]), return_index=True)[1]]
     rows = rng.permutation(rows)
     few = X[rows[:ROWS]]
-    between = (few > few.min(0)) & (few < few.max(0))
-    varied = np.flatnonzero(between.any(0))
+    dense = ((few > few.min(0)) & (few < few.max(0))).any(0)
+    for block in texts:
+        dense[block] = False
+    varied = np.flatnonzero(dense)
     X = X[rows[:, None], varied]
     if len(varied) > DIRECTIONS:
         project = rng.standard_normal((len(varied), DIRECTIONS))

@@ -20,12 +20,13 @@ from cavity.tables.table import Table
 MOST_COPIES = 2**53  # above, whole numbers have no remainder
 MOST_COUNTS = 10**7  # distinct rows × classes: larger tables are not searched for cells
 LEAST_PAIRS = 5  # of equal rows: with fewer, it hardly matters what they are
-# Repeated rows are cells if chance explains at least this share of the coincidences, or
-# if their labels differ at least this many times as often as those of neighbours.
-GENUINE = 1 / 3
+# Repeated rows are cells if chance explains at least this share of the coincidences,
+GENUINE = 0.5
+# or if their labels differ at least this many times as often as those of neighbours.
+MIXED = 1 / 3
 ROWS = 20_000  # random rows whose coincidences are counted
-COLUMNS = 40  # random columns in which they may differ,
-COLUMN_PAIRS = 100  # and random pairs of columns
+COLUMNS = 100  # random columns in which they may differ;
+COMPARED = 16  # of these, the ones in which most pairs of rows differ alone
 REPEATED = 200  # repeated rows that are compared with their neighbours
 NEIGHBOURS = 20_000  # distinct rows that the neighbours are among
 FARTHEST = 30.0  # limit of a cell, in interquartile ranges from the median
@@ -84,10 +85,9 @@ def _coincide_by_chance(X: Floats) -> bool:
     equal = _count_equal(kind)
     alone = np.array([_count_equal(kind - mark) for mark in chosen]) - equal
 
-    drawn = rng.permutation(list(combinations(range(len(chosen)), 2)))[:COLUMN_PAIRS]
     expected = 0.0
     both = 0.0
-    for d, e in drawn:
+    for d, e in combinations(np.argsort(-alone)[:COMPARED], 2):
         same = _count_equal(kind - chosen[d] - chosen[e])
         both += same - equal - alone[d] - alone[e]
         expected += alone[d] * alone[e]
@@ -139,7 +139,7 @@ def _labels_differ(distinct: Floats, count: Ints) -> bool:
     is_near = distance <= distance.min(1, keepdims=True) + TINY * square.max()
     near = is_near @ count[:most]
     agree = (own * near).sum(1) / near.sum(1)
-    return bool(differ.sum() >= GENUINE * (n - agree).sum())
+    return bool(differ.sum() >= MIXED * (n - agree).sum())
 
 
 def in_spreads(X: Floats, among: Floats | None = None) -> Floats:

@@ -38,10 +38,10 @@ def group_features(columns: Sequence[Column]) -> tuple[Sharing, Ints]:
     return Sharing(np.array(group), blocks, indicators), np.array(owner)
 
 
-def find_categories(columns: Sequence[Column]) -> list[slice]:
-    """Return where the features of each category are: one per level."""
+def find_blocks(columns: Sequence[Column], kind: type[Column]) -> list[slice]:
+    """Return where the features of each column of a kind are."""
     placed = place_blocks(columns)
-    return [block for column, block in placed if isinstance(column, Category)]
+    return [block for column, block in placed if isinstance(column, kind)]
 
 
 def place_blocks(columns: Sequence[Column]) -> Iterator[tuple[Column, slice]]:
