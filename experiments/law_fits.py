@@ -16,7 +16,7 @@ from cavity.common.scoring import average, bin_rows, count_effective, score_rows
 from cavity.common.types import Floats, Ints
 from cavity.estimators.argument_types import Effort
 from cavity.pool.pool import normalised
-from cavity.prediction.estimate import FULL_ROWS, WIDER, expect_error
+from cavity.prediction.estimate import FOLDS, find_wider
 from cavity.prediction.predict import log_probabilities, predict_latent
 from cavity.prediction.target_estimate import estimate_targets
 from cavity.report import conformal
@@ -53,7 +53,6 @@ class Judged(NamedTuple):
     y: Ints  # of held-out rows, as numbers
     fresh: Drawn
     log_p: Floats  # of fresh rows
-    wider: float  # by how much the errors of small tables grow
 
 
 def judge_classifier(case: Case) -> list[Shown]:
@@ -72,11 +71,8 @@ def judge_classifier(case: Case) -> list[Shown]:
     fresh = law.draw_fresh(FRESH)
     fresh = fresh.select(np.isin(fresh.y, np.unique(held.labels)))
     fresh = fresh._replace(y=np.searchsorted(model.classes_, fresh.y))
-    loss = average(score_rows(held.log_proba, y)["nll"], held.weight, held.group)
-    bound = expect_error(held.log_proba, held.weight, held.group)
-    wider = model.estimate_.standard_error / max(loss.error, bound)
     log_p = model.predict_log_proba(fresh.X)
-    judged = Judged(model, held, y, fresh, log_p, wider)
+    judged = Judged(model, held, y, fresh, log_p)
     return [
         *compare_estimate(judged),
         *compare_members(judged),
@@ -102,7 +98,7 @@ def compare_estimate(judged: Judged) -> Iterator[Shown]:
         average(own, held.weight, held.group).error,
         np.sqrt((held.weight**2 * top * (1 - top)).sum()) / held.weight.sum(),
     )
-    yield Shown("accuracy", "", found.accuracy, judged.wider * error, *right)
+    yield Shown("accuracy", "", found.accuracy, held.wider * error, *right)
 
 
 def compare_members(judged: Judged) -> Iterator[Shown]:
@@ -119,7 +115,7 @@ def compare_members(judged: Judged) -> Iterator[Shown]:
     for j, log_p in zip(counts, each, strict=True):
         name = scores.names[j]
         losses = score_rows(normalised(held.members[name]), judged.y)["nll"]
-        error = judged.wider * average(losses, held.weight, held.group).error
+        error = held.wider * average(losses, held.weight, held.group).error
         loss = average(score_rows(normalised(log_p), judged.fresh.y)["nll"])
         yield Shown("member's log loss", name, scores.log_loss[j], error, *loss)
 
@@ -127,10 +123,10 @@ def compare_members(judged: Judged) -> Iterator[Shown]:
 def compare_bins(judged: Judged) -> Iterator[Shown]:
     """Compare the accuracy of each bin of a reliability diagram.
 
-    Its interval is Wilson's, whose errors are those at the true share.
+    Its interval is Wilson's, whose errors are those at the true share, widened.
     """
     held = judged.held
-    shown = bin_rows(held.proba, judged.y, held.weight, unit=held.group)
+    shown = held.reliability()
     fresh = bin_rows(np.exp(judged.log_p), judged.fresh.y)
     top = held.proba.max(1)
     for k in np.flatnonzero(shown.many & (fresh.rows >= FEW)):
@@ -139,7 +135,7 @@ def compare_bins(judged: Judged) -> Iterator[Shown]:
         each = np.bincount(held.group[inside], held.weight[inside]).astype(np.float64)
         truth = fresh.accuracy[k]
         spread = math.sqrt(truth * (1 - truth))
-        error = spread / math.sqrt(count_effective(each))
+        error = held.wider * spread / math.sqrt(count_effective(each))
         own = spread / math.sqrt(fresh.rows[k])
         value = shown.accuracy[k]
         yield Shown("accuracy of a bin", f"{low:.1f}", value, error, truth, own)
@@ -162,7 +158,7 @@ def compare_costs(judged: Judged) -> Iterator[Shown]:
         shown = average(held_costs, held.weight, held.group)
         fresh = average(cost[judged.fresh.y, chosen])
         yield Shown(
-            "cost of decisions", name, shown.value, judged.wider * shown.error, *fresh
+            "cost of decisions", name, shown.value, held.wider * shown.error, *fresh
         )
 
 
@@ -183,7 +179,7 @@ def compare_sets(judged: Judged) -> Shown:
     left = np.floor((n + 1) * (1 - COVERAGE) + 1e-9) / (n + 1)
     share = np.bincount(judged.fresh.y, minlength=C) / len(judged.fresh.y)
     sd = np.sqrt(left * (1 - left) / (units + 2))
-    error = judged.wider * float(np.linalg.norm(share * sd))
+    error = held.wider * float(np.linalg.norm(share * sd))
     return Shown(
         "coverage of sets", "", float(share @ (1 - left)), error, *average(inside)
     )
@@ -227,7 +223,8 @@ def judge_regressor(case: Case) -> list[Shown]:
 
     low, high = model.predict_interval(fresh.X, COVERAGE)
     inside = average((low <= fresh.target) & (fresh.target <= high))
-    wider = 1 + WIDER * min(1.0, FULL_ROWS / shown.rows)
-    error = wider * math.sqrt(COVERAGE * (1 - COVERAGE) / shown.rows)
+    error = find_wider(FOLDS, shown.rows) * math.sqrt(
+        COVERAGE * (1 - COVERAGE) / shown.rows
+    )
     found.append(Shown("regression: interval", "", COVERAGE, error, *inside))
     return found

@@ -74,6 +74,54 @@ def test_cells_are_told_from_copies(seed):
             assert len(np.unique(find_units(copied))) == len(np.unique(X, axis=0))
 
 
+def draw_votes(rng):
+    """Two parties, 16 votes, hardly a dissenter; the label is the party."""
+    party = rng.integers(2, size=300)
+    loyal = rng.random((300, 16)) < rng.uniform(0.85, 0.99, 16)
+    return loyal == party[:, None], party
+
+
+def draw_grades(rng):
+    """Nine grades of 1 to 10, low for the harmless; labels are nearly certain."""
+    ill = rng.random(500) < 0.35
+    low = 1 + (rng.random((500, 9)) < 0.2) * rng.integers(1, 3, (500, 9))
+    return np.where(ill[:, None], rng.integers(1, 11, (500, 9)), low), ill
+
+
+def draw_rounded(rng):
+    """Three measurements of one size, rounded to a decimal."""
+    X = rng.normal(size=(600, 1)) + 0.3 * rng.normal(size=(600, 3))
+    return X.round(1), X[:, 0] > 0
+
+
+def draw_categories(rng):
+    """Four categories, one column per level."""
+    codes = [rng.integers(size, size=400) for size in (6, 5, 4, 3)]
+    X = np.hstack([np.eye(code.max() + 1)[code] for code in codes])
+    return X, codes[0] > codes[3] + 1
+
+
+@pytest.mark.parametrize(
+    "draw", [draw_votes, draw_grades, draw_rounded, draw_categories]
+)
+@pytest.mark.parametrize("seed", range(4))
+def test_dependent_columns_explain_equal_rows(draw, seed):
+    """Independent columns would make 10^-7 times as many; labels are nearly certain."""
+    X, y = draw(np.random.default_rng(seed))
+    assert make_table(X, y.astype(int)).cells
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_copies_of_whole_numbers_are_no_cells(seed):
+    rng = np.random.default_rng(seed)
+    X = np.round(2 * rng.normal(size=(300, 5)))
+    y = (X[:, 0] + rng.normal(size=300) > 0).astype(int)
+    tenth = 1 + (rng.random(300) < 0.1)
+    assert not make_table(X.repeat(tenth, 0), y.repeat(tenth)).cells
+    mixed = np.column_stack([rng.normal(size=300), rng.integers(3, size=(300, 3))])
+    assert not make_table(mixed.repeat(tenth, 0), y.repeat(tenth)).cells
+
+
 @pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize("sizes", [slow((6, 6, 3)), (6, 8, 8)])
 def test_the_estimate_of_cells_is_that_of_new_rows(sizes):

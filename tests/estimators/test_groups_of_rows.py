@@ -7,6 +7,7 @@ import warnings
 from itertools import product
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import special
 from sklearn import config_context, datasets
@@ -20,10 +21,11 @@ from cavity.fitting import folds, judges, monitoring
 from cavity.fitting.options import nest
 from cavity.methods import GFITC
 from cavity.report.baselines import count_rows, logistic_log_loss
+from cavity.tables.labelled import read_table
 from cavity.tables.near_copies import has_near_copies
 from cavity.tables.repeats import find_units, has_cells
 from cavity.tables.splitting import choose_folds, hold_out
-from cavity.tables.table import Table
+from cavity.tables.table import GivenRows, Table
 from support import slow, toy
 
 
@@ -127,7 +129,7 @@ def test_near_copies_are_found(n_groups, rows):
 
 @pytest.mark.parametrize("rows", [2, 4, 8, 20, None])
 @pytest.mark.parametrize(
-    ("columns", "spread"), [(2, 0.02), (3, 0.05), (5, 0.2), (10, 1 / 3), (20, 1 / 3)]
+    ("columns", "spread"), [(2, 0.05), (3, 0.1), (5, 0.2), (10, 1 / 3), (20, 1 / 3)]
 )
 def test_near_copies_are_found_where_columns_show_them(columns, spread, rows):
     """Noise is a share of the spread between groups; None: 2 to 20 rows per group."""
@@ -137,6 +139,35 @@ def test_near_copies_are_found_where_columns_show_them(columns, spread, rows):
     y = (centre[:, 0] + rng.normal(size=60) > 0).repeat(size)
     X = centre.repeat(size, 0)
     assert has_near_copies(make_table(X + spread * rng.normal(size=X.shape), y))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_categories_neither_look_like_near_copies_nor_hide_them(seed):
+    """Of 67 real tables, five of categories were taken for near copies."""
+    rng = np.random.default_rng(seed)
+
+    def draw_categories(n):
+        codes = [np.minimum(rng.geometric(p, n), 9) for p in (0.2, 0.3, 0.5)]
+        return np.hstack([np.eye(10)[code] for code in codes])
+
+    X = np.hstack([np.round(rng.lognormal(3, 1, (1500, 1))), draw_categories(1500)])
+    y = rng.random(1500) < 0.4
+    assert not has_near_copies(make_table(X, y))
+    assert not has_near_copies(make_table(X[:, 1:], y))
+    X, y, _ = make_groups(60, 8, seed, spread=0.05)
+    mixed = np.hstack([X, draw_categories(60).repeat(8, 0)])
+    assert has_near_copies(make_table(mixed, y))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_texts_of_common_parts_are_no_near_copies(seed):
+    rng = np.random.default_rng(seed)
+    family = rng.integers(6, size=400)
+    code = [f"{'AKMPQT'[f]}X-{rng.integers(10_000):04d}" for f in family]
+    frame = pd.DataFrame({"code": code, "x": rng.normal(size=400)})
+    rows = read_table(GivenRows(frame, (family + rng.random(400)) % 2 < 1), None, "")
+    assert len(rows.texts) == 1
+    assert not has_near_copies(rows.table, rows.texts)
 
 
 def test_independent_rows_seldom_look_like_near_copies():

@@ -13,10 +13,12 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import cross_val_predict
 
 import cavity
-from cavity import GPClassifier
+from cavity import BadOption, GPClassifier
+from cavity.common.scoring import bin_rows
 from cavity.fitting.held_out import HeldOut
 from cavity.fitting.verdict import judge_rows, score_members, weigh
 from cavity.pool.pool import Gate, Pool
+from cavity.prediction.estimate import find_wider
 from tests.support import with_few_trees, without_warnings
 
 C = 3
@@ -102,6 +104,29 @@ def test_held_out_rows_are_rows_of_the_table_that_was_given(table, parted, folde
         assert len(set(found.group[np.isin(found.rows, list(pair))])) == 1
     assert sorted(folded.held_out_.rows) == list(range(200))
     assert len(np.unique(folded.held_out_.fold)) == folded.plan_.judging.parts
+
+
+def test_bins_of_held_out_rows_err_as_the_estimate_does(parted, folded):
+    """Another draw of a small table makes another model: intervals of bins lacked it."""
+    held = folded.held_out_
+    assert held.wider == 2.0
+    found = held.reliability()
+    y = np.searchsorted(held.classes, held.labels)
+    plain = bin_rows(held.proba, y, held.weight, unit=held.group)
+    np.testing.assert_array_equal(found.accuracy, plain.accuracy)
+    full = plain.rows > 1
+    wide = (found.high - found.low)[full]
+    assert (wide > 1.3 * (plain.high - plain.low)[full]).all()
+
+    first = held.reliability(positive="a")
+    assert first.rows.sum() == len(held)
+    p = held.proba[:, 0]
+    assert np.nansum(first.share * first.confidence) == pytest.approx(p.mean())
+    with pytest.raises(BadOption, match="'d'"):
+        held.reliability(positive="d")
+    judged = parted.held_out_
+    assert judged.wider == find_wider("folds", len(np.unique(judged.group)))
+    assert find_wider("held out", 10) == 1.0
 
 
 def test_rows_of_weight_0_and_groups_are_told_by_their_numbers(table):

@@ -2,12 +2,14 @@
 the complete rows alone.
 """
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from cavity import GPClassifier, GPRegressor, load
+from cavity import Costs, GPClassifier, GPRegressor, load
 from support import without_warnings
 
 
@@ -104,3 +106,36 @@ def test_sparse_columns_and_na_among_objects_are_what_they_stand_for():
     np.testing.assert_array_equal(
         GPClassifier(**FAST).fit(objects, y).predict_proba(objects), P
     )
+
+
+@pytest.fixture(scope="module")
+def seen():
+    """A model of columns without gaps, and new rows with one."""
+    X, y = gaps()
+    frame = pd.DataFrame(np.nan_to_num(X), columns=["a", "b", "c"])
+    new = frame.head(6).copy()
+    new.loc[0, "a"] = np.nan
+    with warnings.catch_warnings(action="ignore"):
+        return GPClassifier(**FAST).fit(frame, y), new, y[:6]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda clf, X, y: clf.predict(X),
+        lambda clf, X, y: clf.score(X, y),
+        lambda clf, X, y: clf.decide(X, Costs(other=1.0)),
+        lambda clf, X, y: clf.rank_for_labeling(X),
+        lambda clf, X, y: clf.partial_dependence(X, "a"),
+        lambda clf, X, y: clf.explain(X, y),
+        lambda clf, X, y: clf.explain_rows(X, background=X[1:]),
+    ],
+)
+def test_a_new_gap_is_said_once_per_call_at_the_line_of_the_user(call, seen):
+    clf, new, y = seen
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        call(clf, new, y)
+    (said,) = found
+    assert "'a' has missing cells" in str(said.message)
+    assert said.filename == __file__

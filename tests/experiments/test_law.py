@@ -39,3 +39,28 @@ def test_a_number_far_from_fresh_rows_breaks_the_law() -> None:
     assert "| 50.0% | +5.50 | too few, too high | 1 numbers +10.0 |" in law.write_table(
         rows
     )
+
+
+def test_a_run_adds_the_fits_that_its_file_lacks(tmp_path, monkeypatch, capsys) -> None:
+    asked = []
+
+    def measure_all(jobs, processes, end):
+        asked.append([job[0].number for job in jobs])
+        for case, is_regression in jobs[:2]:  # then the time is over
+            shown = "regression: rmse" if is_regression else "log loss"
+            yield [{**case._asdict(), "shown": shown, "z": 0.0}]
+
+    monkeypatch.setattr(law, "_measure_all", measure_all)
+    options = ["--tables", "0", "3", "--out", str(tmp_path / "law.csv")]
+    law.main(options)
+    law.main(options)
+    law.main(options)
+    first, second, third = asked
+    assert sorted(first) == [0, 0, 1, 1, 2]
+    assert sorted(second) == sorted(first[2:])
+    assert third == first[4:]
+    assert "not done: none" in capsys.readouterr().out
+
+
+def test_a_fit_that_is_late_ends_the_run() -> None:
+    assert list(law._measure_all(law.list_jobs(list_cases()), 1, 0.0)) == []

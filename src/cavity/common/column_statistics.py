@@ -231,7 +231,7 @@ def distinct_rows(X: Floats) -> tuple[Floats, Ints]:
         order = _sort_rows(np.take(found, order_columns(found), 1))
     rank = np.empty(len(first), np.int64)
     rank[order] = np.arange(len(first))
-    return found[order], rank[place.reshape(-1)]
+    return found[order], rank[place]
 
 
 def _sort_rows(X: Floats) -> Ints:

@@ -267,22 +267,13 @@ def _node(kind: str, in_numpy: Any = None, **attributes: Any) -> Callable[..., A
     return add
 
 
+SAME = (
+    "exp log log1p sqrt abs cos sin tanh maximum minimum where ceil linalg einsum sort"
+)
 NUMPY: Any = SimpleNamespace(
+    **{name: getattr(np, name) for name in SAME.split()},
     array=_to_numpy,
     largest=lambda x: LARGEST,
-    exp=np.exp,
-    log=np.log,
-    log1p=np.log1p,
-    sqrt=np.sqrt,
-    abs=np.abs,
-    cos=np.cos,
-    sin=np.sin,
-    tanh=np.tanh,
-    maximum=np.maximum,
-    minimum=np.minimum,
-    where=np.where,
-    ceil=np.ceil,
-    linalg=np.linalg,
     erf=lambda x: np.copysign(1 - np.exp(-x * x) * _erfcx_of_size(np.abs(x)), x),
     erfc=_erfc,
     erfcx=_erfcx,
@@ -301,7 +292,6 @@ NUMPY: Any = SimpleNamespace(
     like=lambda x, other: _to_numpy(x),
     double=_to_numpy,
     host=_to_numpy,
-    einsum=np.einsum,
     join=np.concatenate,
     find=np.flatnonzero,
     arange=lambda n, like: np.arange(n, dtype=np.float64),
@@ -309,7 +299,6 @@ NUMPY: Any = SimpleNamespace(
     log_softmax=_log_softmax,
     concat=lambda parts: np.concatenate(parts, -1),
     stack=lambda parts: np.stack(parts, -1),
-    sort=np.sort,
     flatten=lambda x: x.reshape(*x.shape[:-2], -1),
     constant=lambda values, like: np.array(values),
     column_sum=lambda x: x.sum(1),
@@ -320,15 +309,9 @@ NUMPY: Any = SimpleNamespace(
     solve_lower_t=_solve_lower_t,
 )
 GRAPH: Any = SimpleNamespace(
+    **{kind.lower(): _node(kind) for kind in "Log Sqrt Abs Cos Sin Tanh Where".split()},
     largest=lambda x: LARGEST,
     exp=_node("Exp", np.exp),
-    log=_node("Log"),
-    sqrt=_node("Sqrt"),
-    abs=_node("Abs"),
-    cos=_node("Cos"),
-    sin=_node("Sin"),
-    tanh=_node("Tanh"),
-    where=_node("Where"),
     log1p=lambda x: (x + 1.0).log(),
     maximum=_node("Max"),
     minimum=_node("Min"),

@@ -140,12 +140,15 @@ def bin_rows(
     bins: int = BINS,
     *,
     unit: Ints | None = None,
+    wider: float = 1.0,
 ) -> Reliability:
     """Bin rows by the probability of their predicted class.
 
-    Rows of a group have the same number in `unit`, and widen the intervals.
+    Rows of a group have the same number in `unit`, and widen the intervals. `wider`
+    multiplies standard errors.
     """
-    return bin_events(P.max(1), P.argmax(1) == y, weight, bins, unit=unit)
+    right = P.argmax(1) == y
+    return bin_events(P.max(1), right, weight, bins, unit=unit, wider=wider)
 
 
 def bin_events(
@@ -155,6 +158,7 @@ def bin_events(
     bins: int = BINS,
     *,
     unit: Ints | None = None,
+    wider: float = 1.0,
 ) -> Reliability:
     """Bin events, one per row, by their predicted probability p [n]."""
     if weight is None:
@@ -169,7 +173,7 @@ def bin_events(
     with np.errstate(invalid="ignore"):  # empty bins
         confidence = np.bincount(place, weight * p, bins) / total
         accuracy = np.bincount(place, weight * happened, bins) / total
-        low, high = find_interval(accuracy, total**2 / square, 1.0)
+        low, high = find_interval(accuracy, total**2 / (wider**2 * square), 1.0)
 
     return Reliability(edges, confidence, accuracy, rows, share, low, high)
 
@@ -180,7 +184,7 @@ def _sum_squares(place: Ints, weight: Floats, bins: int, unit: Ints | None) -> F
         return np.asarray(np.bincount(place, weight**2, bins), dtype=np.float64)
 
     kind, row = np.unique(unit * bins + place, return_inverse=True)
-    each = np.bincount(row.reshape(-1), weight)
+    each = np.bincount(row, weight)
     squares = np.bincount(kind % bins, each**2, bins)
     return np.asarray(squares, dtype=np.float64)
 

@@ -37,20 +37,11 @@ def _add_products(offset: Tensor, points: Tensor, V: Tensor) -> Tensor:
     return offset
 
 
+SAME = "exp log log1p abs cos sin tanh where ceil linalg einsum logsumexp"
 TORCH = SimpleNamespace(
+    **{name: getattr(torch, name) for name in SAME.split()},
     array=lambda x: x,
     largest=lambda x: float(torch.finfo(x.dtype).max),
-    exp=torch.exp,
-    log=torch.log,
-    log1p=torch.log1p,
-    abs=torch.abs,
-    cos=torch.cos,
-    sin=torch.sin,
-    tanh=torch.tanh,
-    where=torch.where,
-    ceil=torch.ceil,
-    linalg=torch.linalg,
-    einsum=torch.einsum,
     erfcx=torch.special.erfcx,
     log_ndtr=torch.special.log_ndtr,
     log_sigmoid=logsigmoid,
@@ -71,7 +62,6 @@ TORCH = SimpleNamespace(
     join=torch.cat,
     find=lambda x: x.nonzero()[:, 0],
     arange=lambda n, like: torch.arange(n, dtype=like.dtype, device=like.device),
-    logsumexp=torch.logsumexp,
     log_softmax=lambda x: x.log_softmax(-1),
     concat=lambda parts: torch.cat(parts, -1),
     stack=lambda parts: torch.stack(parts, -1),

@@ -28,7 +28,7 @@ from cavity.explain.raw_rows import (
 from cavity.fitting.options.value_checks import draw_seed, read_level, whole
 from cavity.prediction.result import Result
 from cavity.tables.table import GivenRows
-from cavity.tables.validation import Features
+from cavity.tables.validation import Features, Prepared
 
 
 class Explains:
@@ -94,7 +94,8 @@ class Explains:
         """
         features = self._features()
         repeats = whole("n_repeats", n_repeats, 1)
-        rows, weight, losses = self._row_losses(GivenRows(X, y, sample_weight))
+        given = Prepared(self._read_raw(X).X)
+        rows, weight, losses = self._row_losses(GivenRows(given, y, sample_weight))
         return permutation_importance(
             losses,
             rows,

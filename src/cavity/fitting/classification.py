@@ -238,7 +238,8 @@ def note_near_copies(fit: ClassifierFit) -> list[str]:
     if isinstance(rows, Streamed):
         rows = rows.sampled
     by_table = judging.how in ("folds", "part", "leave-one-out")
-    if by_table and not judging.groups and has_near_copies(rows):
+    named = judging.groups > 0
+    if by_table and not named and has_near_copies(rows, fit.rows.texts):
         return [NEAR_COPIES]
 
     return []

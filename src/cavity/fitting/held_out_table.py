@@ -11,6 +11,7 @@ from cavity.common.types import Floats
 from cavity.fitting.fit import ClassifierFit
 from cavity.fitting.held_out import HeldOut
 from cavity.fitting.verdict import Verdict
+from cavity.prediction.estimate import find_wider
 from cavity.prediction.held_out_rows import HeldOutRows
 from cavity.tables.labelled import LabelledTable
 from cavity.tables.pieces import JUDGES
@@ -46,6 +47,7 @@ def list_plainly(
         classes=classes,
         how=held.how,
         of_table=held.of != "eval_set",
+        wider=find_wider(held.kind, len(np.unique(held.unit))),
     )
 
 

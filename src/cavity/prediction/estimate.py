@@ -193,16 +193,13 @@ def estimate_quality(
     with np.errstate(divide="ignore"):
         frequencies = -np.log(prior)
 
-    share = 0.0
-    if rows != HELD_OUT:
-        cases = len(y if unit is None else np.unique(unit))
-        share = min(1.0, FULL_ROWS / cases)
+    cases = len(y if unit is None else np.unique(unit))
     error = max(loss.error, expect_error(log_p, weight, unit))
     return Estimate(
         how=how,
         rows=len(y),
         log_loss=loss.value,
-        standard_error=(1 + WIDER * share) * error,
+        standard_error=find_wider(rows, cases) * error,
         accuracy=average(predicted == y, weight).value,
         baseline_log_loss=average(frequencies[y], weight).value,
         baseline_accuracy=average(y == prior.argmax(), weight).value,
@@ -210,6 +207,14 @@ def estimate_quality(
         predicted=tuple(np.bincount(predicted, weight, len(prior)).tolist()),
         seen=rows == "seen",
     )
+
+
+def find_wider(rows: Origin, cases: int) -> float:
+    """Return 1 + m, by which standard errors grow: see the head of the module."""
+    if rows == HELD_OUT:
+        return 1.0
+
+    return 1 + WIDER * min(1.0, FULL_ROWS / cases)
 
 
 def expect_error(log_p: Floats, weight: Floats, unit: Ints | None = None) -> float:

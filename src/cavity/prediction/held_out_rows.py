@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.scoring import BINS, Reliability, bin_events, bin_rows
 from cavity.common.tabular import Tabular
-from cavity.common.text_tables import format_label
+from cavity.common.text_tables import format_label, list_names
 from cavity.common.types import Floats, Ints
+from cavity.errors import BadOption
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +48,9 @@ class HeldOutRows(Tabular):
         Where the rows come from, in words.
     of_table : bool
         Whether they are rows of the table given to `fit`.
+    wider : float
+        Factor of standard errors: above 1 if the rows were held out by folds of a small
+        table, because another draw of its rows makes another model.
     """
 
     rows: Ints
@@ -58,6 +63,7 @@ class HeldOutRows(Tabular):
     classes: NDArray[Any]
     how: str
     of_table: bool = field(default=True)
+    wider: float = field(default=1.0)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -66,6 +72,39 @@ class HeldOutRows(Tabular):
     def proba(self) -> Floats:
         """Probabilities of the pool, (n, n_classes)."""
         return np.asarray(np.exp(self.log_proba))
+
+    def reliability(self, bins: int = BINS, *, positive: Any = None) -> Reliability:
+        """Compute how often the pool is right, as a function of its probability.
+
+        Rows count by their weights, and rows of a group as one. Unlike those of new
+        rows, the intervals grow by `wider`.
+
+        Parameters
+        ----------
+        bins : int, default=10
+            Number of equal bins of [0, 1].
+        positive : label, optional
+            Bin all rows by the probability of this class, instead of by the probability
+            of their predicted class.
+
+        Returns
+        -------
+        Reliability
+            Mean probability, accuracy with an interval, and number of rows per bin.
+        """
+        options: Any = {"bins": bins, "unit": self.group, "wider": self.wider}
+        if positive is None:
+            y = np.searchsorted(self.classes, self.labels)
+            return bin_rows(self.proba, y, self.weight, **options)
+
+        names = self.classes.tolist()
+        if positive not in names:
+            raise BadOption(
+                f"positive={positive!r} is not one of the classes {list_names(names)}."
+            )
+
+        p = self.proba[:, names.index(positive)]
+        return bin_events(p, self.labels == positive, self.weight, **options)
 
     def _columns(self) -> dict[str, Any]:
         found = self._about_rows()

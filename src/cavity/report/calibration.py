@@ -43,8 +43,8 @@ def reliability(
         Bin all rows by the probability of this class, from 0 to 1, instead of by the
         probability of their predicted class.
     groups : array-like of shape (n,), optional
-        Labels of rows that belong together, such as `clf.held_out_.group`. They widen
-        the intervals.
+        Labels of rows that belong together. They widen the intervals. Held-out rows
+        have `clf.held_out_.reliability()` instead.
 
     Returns
     -------

@@ -14,6 +14,14 @@ from cavity.errors import BadInput, missing_extra
 
 DENSE_BYTES = 128 << 20  # maximum size of a sparse table as a dense one
 MAX_COLUMNS = 5_000  # the limit for a sparse table in a fit
+# Arrow's names of types; a duration is temporal, too
+TYPES = {
+    "text": ("dictionary", "string", "large_string", "string_view"),
+    "nothing": ("null",),
+    "number": ("integer", "floating", "boolean", "decimal"),
+    "duration": ("duration",),
+    "date": ("temporal",),
+}
 PROTOCOLS = "__dlpack__", "__cuda_array_interface__"  # of arrays of other libraries
 
 
@@ -264,25 +272,8 @@ def get_column(table: Any, name: str) -> Any:
 def classify_type(kind: Any) -> str:
     """Classify an Arrow type as number, text, date, duration, nothing or other."""
     types = import_pyarrow().types
-    tests = {
-        "text": (
-            types.is_dictionary,
-            types.is_string,
-            types.is_large_string,
-            types.is_string_view,
-        ),
-        "nothing": (types.is_null,),
-        "number": (
-            types.is_integer,
-            types.is_floating,
-            types.is_boolean,
-            types.is_decimal,
-        ),
-        "duration": (types.is_duration,),
-        "date": (types.is_temporal,),
-    }
-    for name, each in tests.items():
-        if any(test(kind) for test in each):
+    for name, arrow_names in TYPES.items():
+        if any(getattr(types, f"is_{arrow}")(kind) for arrow in arrow_names):
             return name
     return "other"
 

@@ -18,8 +18,10 @@ from cavity.common.ranks import Local, shard_range
 from cavity.common.types import Floats
 from cavity.errors import BadInput, BadOption, name_in_errors
 from cavity.tables import inducing_points
-from cavity.tables.columns.feature_groups import find_categories
+from cavity.tables.columns.column_kinds import Category
+from cavity.tables.columns.feature_groups import find_blocks
 from cavity.tables.columns.outliers import limit_outliers
+from cavity.tables.columns.text_kind import Text
 from cavity.tables.labels import (
     check_labels,
     check_targets,
@@ -55,7 +57,12 @@ class LabelledTable(NamedTuple):
     @property
     def blocks(self) -> list[slice]:
         """Slices of the features that encode one category each."""
-        return find_categories(self.features.encoder.columns_)
+        return find_blocks(self.features.encoder.columns_, Category)
+
+    @property
+    def texts(self) -> list[slice]:
+        """Slices of the features that encode one column of texts each."""
+        return find_blocks(self.features.encoder.columns_, Text)
 
     @property
     def class_prior(self) -> Floats:
@@ -88,7 +95,7 @@ def read_table(raw: GivenRows, class_weight: Any, owner: str) -> LabelledTable:
         given = np.flatnonzero(present)
 
     rows = limit_outliers(rows, features.names)
-    table = Table(rows, encoded.reshape(-1), weight, len(classes), given, group=group)
+    table = Table(rows, encoded, weight, len(classes), given, group=group)
     table = replace(table, cells=has_cells(table))
     return LabelledTable(table, features, classes)
 

@@ -152,7 +152,6 @@ def weight_of_class(class_weight: Any, labels: NDArray[Any], weight: Floats) -> 
         return np.asarray(compute_sample_weight(class_weight, labels), dtype=np.float64)
 
     classes, place = np.unique(labels, return_inverse=True)
-    place = place.reshape(-1)
     counts = np.bincount(place, weights=weight, minlength=len(classes))
     present = counts > 0
     share = 1 / np.where(present, counts, np.inf)
@@ -200,8 +199,7 @@ def read_groups(groups: Any, n_rows: int) -> Ints:
             "row without a group a label of its own."
         )
     if plain:
-        _, numbers = np.unique(values, return_inverse=True)
-        return numbers.reshape(-1)
+        return np.unique(values, return_inverse=True)[1]
 
     try:
         names = sorted(dict.fromkeys(values), key=str)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
+from scipy.spatial import cKDTree
 
 from cavity.common.types import Floats, Ints
 from cavity.tables.repeats import in_spreads
@@ -19,59 +21,85 @@ LEAST_ROWS = 40  # fewer distinct rows are not searched
 NEIGHBOURS = 25  # of each row, at most; larger sets of near copies are not looked for
 LEAST_SETS = 20  # fewer sets of near copies are clusters, as classes form them
 LARGEST = 5.0  # limit of a normalised gap: a few rows decide nothing
-# Gaps are this many standard errors above their expectation, or more. Of 490 tables of
-# independent rows (clusters, heavy tails, whole numbers, curves) 1 % reach 6.
-ERRORS = 8.0
-TINY = 1e-12  # error of a squared distance
+# In sets of near copies one gap is so many standard errors larger than later ones.
+ERRORS = 5.5
+TINY = 1e-12  # distance of equal rows
 
 
-def has_near_copies(table: Table) -> bool:
-    r"""Return whether most rows are near copies of others.
+def has_near_copies(table: Table, texts: Sequence[slice] = ()) -> bool:
+    """Return whether most rows are near copies of others.
+
+    Features of `texts` are left out: few parts make many texts, which have no density.
+    """
+    return find_excess(table.X, table.y, texts) > ERRORS
+
+
+def find_excess(X: Floats, y: Ints, texts: Sequence[slice] = ()) -> float:
+    r"""Return by how many standard errors one gap between neighbours exceeds later ones.
 
     Let d_j be the distance of a row's j-th neighbour. Independent rows of a smooth
-    density in D dimensions have normalised gaps
+    density in D dimensions have gaps
 
         E_j = j D log(d_{j+1} / d_j)
 
     that are independent draws of an exponential distribution of mean 1. In sets of m
-    near copies E_{m−1} is larger. D follows from the median of all gaps, log 2.
+    near copies E_{m−1} is larger than later gaps: its mean over rows is compared with
+    that of E_{j+1} to E_{2j+1}. In clusters all gaps grow slowly. D follows from the
+    median of all gaps, log 2. Rows whose neighbours are half of their class, y, do not
+    count: classes may be tight clusters.
     """
     rng = np.random.default_rng(0)
-    rows, X = _draw(table, rng)
-    if len(rows) < LEAST_ROWS:
-        return False
+    rows, X = _draw(X, texts, rng)
+    if len(rows) < LEAST_ROWS or not X.size:
+        return 0.0
 
-    label = table.y[rows]
-    n = min(ROWS, len(rows))
-    log_distance, near = _find_neighbours(_scale(X, rng), n)
-    j = np.arange(1, log_distance.shape[1])
-    gap = j * np.diff(log_distance, axis=1)
-    # Only where most rows of the label are farther: classes may be tight clusters.
-    is_same = label[near] == label[:n, None]
-    others = np.bincount(label)[label[:n]] - 1
-    counted = 2 * np.cumsum(is_same, axis=1)[:, :-1] < others[:, None]
-    middle = np.median(gap[counted]) if counted.any() else 0.0
+    U = _scale(X, rng)
+    most = 2 + min(NEIGHBOURS, max(2, len(U) // LEAST_SETS))
+    distance, near = cKDTree(U).query(U[:ROWS], most)
+    label = y[rows]
+    own = label[: len(near)]
+    is_same = label[near[:, 1:]] == own[:, None]  # the nearest is the row itself
+    counted = 2 * is_same.sum(1) < np.bincount(label)[own] - 1
+    n = counted.sum()
+    if n < LEAST_ROWS:
+        return 0.0
+
+    log_distance = np.log(np.maximum(distance[counted, 1:], TINY))
+    gap = np.diff(log_distance, axis=1) * np.arange(1, most - 1)
+    middle = float(np.median(gap))
     if middle <= 0:
-        return False
+        return 0.0
 
-    E = np.minimum(gap * math.log(2) / middle, LARGEST)
-    E[~counted] = 0.0
-    return bool((E.mean(0).max() - 1) * math.sqrt(n) > ERRORS)
+    E = np.minimum(gap * math.log(2) / middle, LARGEST).mean(0)
+    later = [E[k + 1 : 2 * k + 3] for k in range(len(E) - 1)]
+    excess = [
+        (E[k] - after.mean()) / math.sqrt(1 + 1 / len(after))
+        for k, after in enumerate(later)
+    ]
+    return max(excess) * math.sqrt(n)
 
 
-def _draw(table: Table, rng: np.random.Generator) -> tuple[Ints, Floats]:
-    """Return the numbers of random distinct rows, and their columns or projections."""
-    most = max(LEAST_AMONG, min(MOST_AMONG, CELLS // table.X.shape[1]))
-    rows = rng.permutation(table.n_rows)[:most]
-    few = table.X[rows[:ROWS]]
-    varied = np.flatnonzero(few.max(0) > few.min(0))
-    X = table.X[rows[:, None], varied]
+def _draw(
+    X: Floats, texts: Sequence[slice], rng: np.random.Generator
+) -> tuple[Ints, Floats]:
+    """Return the numbers of random distinct rows, and their columns or projections.
+
+    A column of two values, such as a category's, has no density and is left out.
+    """
+    most = max(LEAST_AMONG, min(MOST_AMONG, CELLS // X.shape[1]))
+    rows = rng.permutation(len(X))[:most]
+    rows = rows[np.unique(number_units(X[rows]), return_index=True)[1]]
+    rows = rng.permutation(rows)
+    few = X[rows[:ROWS]]
+    dense = ((few > few.min(0)) & (few < few.max(0))).any(0)
+    for block in texts:
+        dense[block] = False
+    varied = np.flatnonzero(dense)
+    X = X[rows[:, None], varied]
     if len(varied) > DIRECTIONS:
         project = rng.standard_normal((len(varied), DIRECTIONS))
         X = in_spreads(X, few[:, varied]) @ project
-
-    place = rng.permutation(np.unique(number_units(X), return_index=True)[1])
-    return rows[place], X[place]
+    return rows, X
 
 
 def _scale(X: Floats, rng: np.random.Generator) -> Floats:
@@ -90,20 +118,6 @@ def _scale(X: Floats, rng: np.random.Generator) -> Floats:
 
         step = np.diff(values, append=2 * values[-1] - values[-2])
         step[count == 1] = 0.0
-        columns.append(column + step[place.reshape(-1)] * rng.random(len(column)))
+        columns.append(column + step[place] * rng.random(len(column)))
 
     return np.column_stack(columns)
-
-
-def _find_neighbours(U: Floats, n: int) -> tuple[Floats, Ints]:
-    """Return log distances of the first n rows to their neighbours, and these."""
-    square = np.square(U).sum(1)
-    own = square[:n, None]
-    distance = np.maximum(own + square - 2 * U[:n] @ U.T, TINY * own + 1e-300)
-    distance[np.arange(n), np.arange(n)] = np.inf
-    most = 1 + min(NEIGHBOURS, max(2, len(U) // LEAST_SETS))
-    near = np.argpartition(distance, most, axis=1)[:, :most]
-    found = np.take_along_axis(distance, near, 1)
-    order = np.argsort(found, axis=1)
-    found = np.take_along_axis(found, order, 1)
-    return 0.5 * np.log(found), np.take_along_axis(near, order, 1)

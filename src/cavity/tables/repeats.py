@@ -8,11 +8,12 @@ a case. [METHOD 17]
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from cavity.common.column_statistics import hash_rows
+from cavity.common.column_statistics import Words, hash_rows
 from cavity.common.types import Floats, Ints
 from cavity.tables.table import Table
 
@@ -23,6 +24,9 @@ LEAST_PAIRS = 5  # of equal rows: with fewer, it hardly matters what they are
 GENUINE = 0.5
 # or if their labels differ at least this many times as often as those of neighbours.
 MIXED = 1 / 3
+ROWS = 20_000  # random rows whose coincidences are counted
+COLUMNS = 100  # random columns in which they may differ;
+COMPARED = 16  # of these, the ones in which most pairs of rows differ alone
 REPEATED = 200  # repeated rows that are compared with their neighbours
 NEIGHBOURS = 20_000  # distinct rows that the neighbours are among
 FARTHEST = 30.0  # limit of a cell, in interquartile ranges from the median
@@ -32,8 +36,8 @@ TINY = 1e-14  # error of a squared distance
 def has_cells(table: Table) -> bool:
     """Return whether equal rows are different cases, not copies of one.
 
-    They are if chance explains that they coincide, or if their labels differ about as
-    often as those of neighbours: labels of copies never do. If every row occurs a
+    They are if their labels differ about as often as those of neighbours, which labels
+    of copies never do, or if chance explains that they coincide. If every row occurs a
     multiple of g times, the table is g copies of a smaller table, which is judged
     instead. [70]
     """
@@ -57,26 +61,56 @@ def has_cells(table: Table) -> bool:
     if _count_pairs(count.sum(1)) < LEAST_PAIRS:
         return False
 
-    return _coincide_by_chance(distinct, count.sum(1)) or _labels_differ(
-        distinct, count
-    )
+    if _labels_differ(distinct, count):
+        return True
+
+    return _coincide_by_chance(distinct.repeat(count.sum(1), axis=0))
 
 
-def _coincide_by_chance(distinct: Floats, rows: Ints) -> bool:
-    r"""Return whether independent columns would make about as many pairs of equal rows.
+def _coincide_by_chance(X: Floats) -> bool:
+    r"""Return whether chance makes about as many pairs of equal rows.
 
-        expected = pairs · Π_d r_d
+    Let n_0 pairs of rows be equal, n_d differ in column d alone, and n_de in the two
+    columns d and e alone. If columns vary independently among rows that are near,
 
-    r_d is the share of the other pairs that agree in column d. Copies do not change it.
+        n_0 = Σ_{d<e} n_d n_e / Σ_{d<e} n_de
+
+    and n_0 is larger where the density of rows varies (Cauchy-Schwarz). So columns may
+    depend on each other. Copies raise n_0 alone: in continuous columns n_d is 0.
     """
-    equal = _count_pairs(rows)
-    others = _count_pairs(rows.sum()) - equal
-    expected = float(equal + others)
-    for column in distinct.T:
-        _, value = np.unique(column, return_inverse=True)
-        agree = _count_pairs(np.bincount(value.reshape(-1), rows))
-        expected *= (agree - equal) / others
-    return expected >= GENUINE * equal
+    rng = np.random.default_rng(0)
+    marks = _mark_columns(X[rng.permutation(len(X))[:ROWS]], rng)
+    kind = marks.sum(0)
+    chosen = marks[rng.permutation(len(marks))[:COLUMNS]]
+    equal = _count_equal(kind)
+    alone = np.array([_count_equal(kind - mark) for mark in chosen]) - equal
+
+    expected = 0.0
+    both = 0.0
+    for d, e in combinations(np.argsort(-alone)[:COMPARED], 2):
+        same = _count_equal(kind - chosen[d] - chosen[e])
+        both += same - equal - alone[d] - alone[e]
+        expected += alone[d] * alone[e]
+    return bool(expected > GENUINE * equal * both)
+
+
+def _mark_columns(X: Floats, rng: np.random.Generator) -> Words:
+    """Return random numbers, [columns, rows]: equal cells of a column have the same.
+
+    The columns of a category, where one is not 0 at a time, count as one column.
+    """
+    X = X[:, X.min(0) < X.max(0)]
+    together = ((X[:, 1:] != 0) & (X[:, :-1] != 0)).any(0)
+    marks = []
+    for part in np.split(X, np.flatnonzero(together) + 1, axis=1):
+        values, place = np.unique(hash_rows(part), return_inverse=True)
+        words = rng.integers(2**64, size=len(values), dtype=np.uint64)
+        marks.append(words[place])
+    return np.array(marks)
+
+
+def _count_equal(kind: Words) -> float:
+    return _count_pairs(np.unique(kind, return_counts=True)[1])
 
 
 def _count_pairs(rows: Any) -> float:
@@ -181,7 +215,4 @@ def _number_copies(kind: Ints) -> Ints | None:
 
 def _number_rows(table: Table) -> tuple[Ints, Ints]:
     """Return where each distinct row first occurs, and each row's number among them."""
-    kind = table.kind
-    first = np.empty(kind.max() + 1, np.int64)
-    first[kind[::-1]] = np.arange(len(kind))[::-1]  # the last assignment wins
-    return first, kind
+    return np.unique(table.kind, return_index=True)[1], table.kind

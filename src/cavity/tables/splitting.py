@@ -108,5 +108,4 @@ def number_units(X: Floats) -> Ints:
 
 def _number(values: NDArray[Any]) -> Ints:
     """Return the number of each value among the sorted distinct values."""
-    _, numbers = np.unique(values, return_inverse=True)
-    return numbers.reshape(-1)
+    return np.unique(values, return_inverse=True)[1]

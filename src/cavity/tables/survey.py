@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any, NamedTuple
@@ -233,7 +234,7 @@ def _number_labels(y: NDArray[Any], labels: dict[Any, int]) -> Ints:
     values, place = np.unique(y, return_inverse=True)
     numbers = [labels.setdefault(value, len(labels)) for value in values.tolist()]
     refuse_many_classes(labels)
-    return np.array(numbers)[place.reshape(-1)]
+    return np.array(numbers)[place]
 
 
 def _number_classes(
@@ -332,16 +333,8 @@ def _choose(kind: Ints, keys: Floats, level: int) -> Ints:
 
 def _find_level(counts: Ints, limit: int) -> int:
     """Return the largest L ≥ 1 with Σ min(count, L) ≤ limit."""
-    low = 1
-    high = limit
-    while low < high:
-        middle = (low + high + 1) // 2
-        if np.minimum(counts, middle).sum() <= limit:
-            low = middle
-        else:
-            high = middle - 1
-
-    return low
+    levels = range(2, limit + 1)
+    return 1 + bisect_right(levels, limit, key=lambda L: np.minimum(counts, L).sum())
 
 
 def _find_moments(rows: Arrays, here: slice, among: Local, sizes: Sizes) -> Triple:

@@ -264,7 +264,7 @@ def _find_equal(own: Words, labels: Words) -> tuple[Ints, Ints]:
     words = own + labels
     _, first, place = np.unique(words, return_index=True, return_inverse=True)
     order = np.argsort(own[first], kind="stable")
-    return first[order], np.argsort(order)[place.reshape(-1)]
+    return first[order], np.argsort(order)[place]
 
 
 class Streamed(NamedTuple):

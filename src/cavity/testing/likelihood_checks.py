@@ -83,24 +83,17 @@ def check_likelihood(
 def _check_factor(case: Case, method: str, report: CheckReport) -> None:
     """Check `moments` with and without exponents, or `average`."""
     likelihood = case.likelihood
+    y = case.y
     if method == "average":
-        _check_integral(
-            case, "average", lambda f: likelihood.average(f, case.y), report
-        )
+        _check_integral(case, method, lambda f: likelihood.average(f, y), report)
         return
 
-    _check_integral(
-        case, "moments", lambda f: likelihood.moments(f, case.y, None), report
-    )
+    _check_integral(case, method, lambda f: likelihood.moments(f, y, None), report)
     if likelihood.tempers:
         likelihood.expect_exponents(EXPONENT)
         powers = torch.full((ROWS,), EXPONENT, dtype=torch.float64)
-        _check_integral(
-            case,
-            f"moments with exponent {EXPONENT}",
-            lambda f: likelihood.moments(f, case.y, powers),
-            report,
-        )
+        law = f"moments with exponent {EXPONENT}"
+        _check_integral(case, law, lambda f: likelihood.moments(f, y, powers), report)
 
 
 def _check_integral(
@@ -271,12 +264,11 @@ def _check_probabilities(case: Case, report: CheckReport) -> None:
         "log_probability in NumPy", in_numpy, log_p, rtol=1e-8, atol=1e-8
     )
     in_graph = run_graph(likelihood.log_probability, given, ["n", classes])
+    law = "log_probability in ONNX"
     if isinstance(in_graph, str):
-        report.skipped["log_probability in ONNX"] = in_graph
+        report.skipped[law] = in_graph
     else:
-        report.check_close(
-            "log_probability in ONNX", in_graph, log_p, rtol=1e-6, atol=1e-7
-        )
+        report.check_close(law, in_graph, log_p, rtol=1e-6, atol=1e-7)
 
 
 def _check_factor_is_probability(

@@ -21,6 +21,7 @@ from cavity.tables.columns.arrow_buffers import find_present
 from cavity.tables.columns.cells import EncodingContext, to_text
 from cavity.tables.columns.column_kinds import Category, Column, Date, Number, Unchanged
 from cavity.tables.columns.dates import format_day
+from cavity.tables.columns.feature_groups import place_blocks
 
 BINS = 10
 MOST_COLUMNS = 1000  # more would make files large
@@ -57,13 +58,10 @@ def describe_columns(
         chosen = np.sort(np.random.default_rng(0).choice(len(X), most, replace=False))
         X = X[chosen]
         weight = weight[chosen]
-    found = []
-    place = 0
-    for column in columns:
-        end = place + len(column.features)
-        found.append(_describe_column(column, X[:, place:end], weight))
-        place = end
-    return tuple(found)
+    return tuple(
+        _describe_column(column, X[:, block], weight)
+        for column, block in place_blocks(columns)
+    )
 
 
 def _describe_column(column: Column, block: Floats, weight: Floats) -> ColumnShares:

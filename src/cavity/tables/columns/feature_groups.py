@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,31 +25,32 @@ def group_features(columns: Sequence[Column]) -> tuple[Sharing, Ints]:
     blocks = list[slice]()
     indicators = list[int]()
     n_groups = 0
-    for number, column in enumerate(columns):
+    for number, (column, block) in enumerate(place_blocks(columns)):
         parts = _number_parts(column)
-        begin = len(group)
         group += [n_groups + part for part in parts]
         owner += [number] * len(parts)
         n_groups += len(set(parts))
         if isinstance(column, Category | Text):
-            blocks.append(slice(begin, len(group)))
+            blocks.append(block)
         elif isinstance(column, Number | Date) and column.missing:
-            indicators.append(len(group) - 1)
+            indicators.append(block.stop - 1)
 
     return Sharing(np.array(group), blocks, indicators), np.array(owner)
 
 
-def find_categories(columns: Sequence[Column]) -> list[slice]:
-    """Return where the features of each category are: one per level."""
-    found = []
+def find_blocks(columns: Sequence[Column], kind: type[Column]) -> list[slice]:
+    """Return where the features of each column of a kind are."""
+    placed = place_blocks(columns)
+    return [block for column, block in placed if isinstance(column, kind)]
+
+
+def place_blocks(columns: Sequence[Column]) -> Iterator[tuple[Column, slice]]:
+    """Yield each column with the slice of its features."""
     end = 0
     for column in columns:
         begin = end
         end += len(column.features)
-        if isinstance(column, Category):
-            found.append(slice(begin, end))
-
-    return found
+        yield column, slice(begin, end)
 
 
 def place_features(prepare: ColumnEncoder) -> dict[Any, tuple[int, ...]]:
