@@ -228,13 +228,13 @@ def distinct_rows(X: Floats) -> tuple[Floats, Ints]:
     found = X[first]
     order = np.zeros(1, np.int64)
     if len(first) > 1:
-        order = _sort_rows(np.take(found, order_columns(found), 1))
+        order = sort_rows(np.take(found, order_columns(found), 1))
     rank = np.empty(len(first), np.int64)
     rank[order] = np.arange(len(first))
     return found[order], rank[place.reshape(-1)]
 
 
-def _sort_rows(X: Floats) -> Ints:
+def sort_rows(X: Floats) -> Ints:
     """Return the order of distinct rows, as np.lexsort does.
 
     Columns are compared only as far as rows are equal.
@@ -254,7 +254,11 @@ def order_columns(X: Floats, sign: Floats | float = 1.0) -> Ints:
     columns. Keys are rounded, so that the last bits do not decide. Columns with equal
     keys keep their order.
     """
-    ends = X.min(0) * sign, X.max(0) * sign
+    return _order_columns(X, sign, X.min(0), X.max(0))
+
+
+def _order_columns(X: Floats, sign: Floats | float, low: Floats, high: Floats) -> Ints:
+    ends = low * sign, high * sign
     low = np.minimum(*ends)
     high = np.maximum(*ends)
     varying = np.flatnonzero(low < high)
@@ -273,15 +277,24 @@ def arrange_columns(X: Floats) -> Floats:
 
     X and −X give the same.
     """
-    sign = find_signs(X)
-    order = order_columns(X, sign)
+    sign, order = _find_arrangement(X)
     return np.asarray(np.take(X, order, 1) * sign[order] + 0.0)  # minus zero is zero
+
+
+def _find_arrangement(X: Floats) -> tuple[Floats, Ints]:
+    """Return the signs of the columns, and their order with these signs."""
+    low = X.min(0)
+    high = X.max(0)
+    sign = _find_signs(X, low, high)
+    return sign, _order_columns(X, sign, low, high)
 
 
 def find_signs(X: Floats) -> Floats:
     """Return −1 for columns whose mean is above the middle of their range, else 1."""
-    low = X.min(0)
-    high = X.max(0)
+    return _find_signs(X, X.min(0), X.max(0))
+
+
+def _find_signs(X: Floats, low: Floats, high: Floats) -> Floats:
     with np.errstate(over="ignore", invalid="ignore"):
         pieces = slices(len(X), PIECE)
         mean = sum((X[piece] - low).sum(0) for piece in pieces) / len(X)
@@ -344,8 +357,7 @@ def hash_arranged(X: Floats) -> Words:
 
     A word is a sum over columns, so the factors are arranged instead.
     """
-    sign = find_signs(X)
-    order = order_columns(X, sign)
+    sign, order = _find_arrangement(X)
     factors = np.zeros(X.shape[1], np.uint64)
     factors[order] = _draw_factors(0, len(order))
     return _sum_words(X, factors, sign)

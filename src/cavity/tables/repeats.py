@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from cavity.common.column_statistics import hash_rows
 from cavity.common.types import Floats, Ints
 from cavity.tables.table import Table
 
@@ -40,7 +39,7 @@ def has_cells(table: Table) -> bool:
     if table.group is not None:
         return False
 
-    if len(np.unique(hash_rows(table.X))) == table.n_rows:
+    if len(np.unique(table.words)) == table.n_rows:
         return False
 
     first, cell = _number_rows(table)
