@@ -277,12 +277,12 @@ def arrange_columns(X: Floats) -> Floats:
 
     X and −X give the same.
     """
-    sign, order = _find_arrangement(X)
+    sign, order = find_arrangement(X)
     return np.asarray(np.take(X, order, 1) * sign[order] + 0.0)  # minus zero is zero
 
 
-def _find_arrangement(X: Floats) -> tuple[Floats, Ints]:
-    """Return the signs of the columns, and their order with these signs."""
+def find_arrangement(X: Floats) -> tuple[Floats, Ints]:
+    """Return the columns' signs, and those that vary in the order of `order_columns`."""
     low = X.min(0)
     high = X.max(0)
     sign = _find_signs(X, low, high)
@@ -357,7 +357,7 @@ def hash_arranged(X: Floats) -> Words:
 
     A word is a sum over columns, so the factors are arranged instead.
     """
-    sign, order = _find_arrangement(X)
+    sign, order = find_arrangement(X)
     factors = np.zeros(X.shape[1], np.uint64)
     factors[order] = _draw_factors(0, len(order))
     return _sum_words(X, factors, sign)

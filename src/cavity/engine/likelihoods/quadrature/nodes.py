@@ -124,7 +124,7 @@ class NodeTable:
         # z in cells of the table
         np.multiply((CELLS * rate)[..., None], d[:, None], out=t)
         t += (CELLS * shift)[..., None]
-        np.minimum(t, CELLS * HIGH, out=local)
+        np.minimum(np.maximum(t, CELLS * LOW, out=local), CELLS * HIGH, out=local)
         local -= CELLS * LOW
         with np.errstate(invalid="ignore"):  # NaN becomes some integer
             np.copyto(cell, local, casting="unsafe")
