@@ -233,6 +233,7 @@ class Forest(_Arrays):
         size = self._round * max(1, VALUES // total.size)
         for group in leaves:
             for some in slices(len(group), size):
+                numbers: NDArray[Any]
                 if self.boosted:
                     numbers = self._scores.take(group[some])
                 else:

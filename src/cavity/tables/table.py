@@ -191,7 +191,7 @@ class Table:
         first, place = _find_equal(self.words, marks)
         # Again with columns in a canonical order and with canonical signs, so that
         # their order and signs in the table do not matter.
-        again, rank = _find_equal(hash_arranged(self.X[first]), marks[first])
+        again, rank = _find_equal(hash_arranged(self.X, first)[first], marks[first])
         first = first[again]
         place = rank[place]
         return replace(
