@@ -22,6 +22,9 @@ Words = NDArray[np.uint64]
 Triple = tuple[Any, Any, Any]
 MEDIAN_ROWS = 1000  # rows used for the median distance
 PIECE = 512  # rows per piece of a pass that makes intermediate arrays
+PIECE_CELLS = (
+    1 << 15
+)  # the same in cells: they stay in the cache, however wide rows are
 ORDER_ROWS = 10_000  # rows used for the order of columns
 MOST_NAMES = 20  # of columns in an error
 RANGE = 4.0  # a column's spread is at least its range divided by this
@@ -228,13 +231,13 @@ def distinct_rows(X: Floats) -> tuple[Floats, Ints]:
     found = X[first]
     order = np.zeros(1, np.int64)
     if len(first) > 1:
-        order = _sort_rows(np.take(found, order_columns(found), 1))
+        order = sort_rows(np.take(found, order_columns(found), 1))
     rank = np.empty(len(first), np.int64)
     rank[order] = np.arange(len(first))
     return found[order], rank[place]
 
 
-def _sort_rows(X: Floats) -> Ints:
+def sort_rows(X: Floats) -> Ints:
     """Return the order of distinct rows, as np.lexsort does.
 
     Columns are compared only as far as rows are equal.
@@ -254,14 +257,26 @@ def order_columns(X: Floats, sign: Floats | float = 1.0) -> Ints:
     columns. Keys are rounded, so that the last bits do not decide. Columns with equal
     keys keep their order.
     """
-    ends = X.min(0) * sign, X.max(0) * sign
+    sample = X[:: _find_step(len(X))]
+    return _order_columns(sample, sign, X.min(0), X.max(0))
+
+
+def _find_step(n: int) -> int:
+    return -(-n // ORDER_ROWS)
+
+
+def _order_columns(
+    sample: Floats, sign: Floats | float, low: Floats, high: Floats
+) -> Ints:
+    ends = low * sign, high * sign
     low = np.minimum(*ends)
     high = np.maximum(*ends)
     varying = np.flatnonzero(low < high)
-    rows = slice(None, None, -(-len(X) // ORDER_ROWS))
     # ranges beyond float64: any order will do
     with np.errstate(over="ignore", invalid="ignore"):
-        r = (np.take(X[rows] * sign, varying, 1) - low[varying]) / (high - low)[varying]
+        r = np.take(sample * sign, varying, 1)
+        r -= low[varying]
+        r /= (high - low)[varying]
         s = (r + r**2).sum(1)
         keys = [np.nan_to_num(r.T @ s**power / len(s)).round(9) for power in (2, 1)]
 
@@ -273,18 +288,38 @@ def arrange_columns(X: Floats) -> Floats:
 
     X and −X give the same.
     """
-    sign = find_signs(X)
-    order = order_columns(X, sign)
+    sign, order = find_arrangement(X)
     return np.asarray(np.take(X, order, 1) * sign[order] + 0.0)  # minus zero is zero
+
+
+def find_arrangement(X: Floats, first: Ints | None = None) -> tuple[Floats, Ints]:
+    """Return the columns' signs, and those that vary in the order of `order_columns`.
+
+    `first`: the distinct rows, which are read in this order; None: all rows.
+    """
+    low = X.min(0)
+    high = X.max(0)
+    sign = _find_signs(X, low, high, first)
+    if first is None:
+        sample = X[:: _find_step(len(X))]
+    else:
+        sample = X[first[:: _find_step(len(first))]]
+    return sign, _order_columns(sample, sign, low, high)
 
 
 def find_signs(X: Floats) -> Floats:
     """Return −1 for columns whose mean is above the middle of their range, else 1."""
-    low = X.min(0)
-    high = X.max(0)
+    return _find_signs(X, X.min(0), X.max(0), None)
+
+
+def _find_signs(X: Floats, low: Floats, high: Floats, first: Ints | None) -> Floats:
+    n = len(X) if first is None else len(first)
     with np.errstate(over="ignore", invalid="ignore"):
-        pieces = slices(len(X), PIECE)
-        mean = sum((X[piece] - low).sum(0) for piece in pieces) / len(X)
+        total = np.zeros(X.shape[1])
+        for piece in slices(n, PIECE):
+            rows = X[piece] if first is None else X[first[piece]]
+            total += (rows - low).sum(0)
+        mean = total / n
         share = mean / np.where(low < high, high - low, np.nan)
 
     above = np.nan_to_num(share - 0.5).round(9) > 0
@@ -339,13 +374,13 @@ def hash_rows(X: Floats, first: int = 0) -> Words:
     return _sum_words(X, _draw_factors(first, X.shape[1]), 1.0)
 
 
-def hash_arranged(X: Floats) -> Words:
+def hash_arranged(X: Floats, first: Ints | None = None) -> Words:
     """Return `hash_rows(arrange_columns(X))` without arranging the columns.
 
-    A word is a sum over columns, so the factors are arranged instead.
+    A word is a sum over columns, so the factors are arranged instead. `first`: the
+    distinct rows, in the order in which they decide the arrangement; None: all rows.
     """
-    sign = find_signs(X)
-    order = order_columns(X, sign)
+    sign, order = find_arrangement(X, first)
     factors = np.zeros(X.shape[1], np.uint64)
     factors[order] = _draw_factors(0, len(order))
     return _sum_words(X, factors, sign)
@@ -359,9 +394,9 @@ def _draw_factors(first: int, count: int) -> Words:
 
 def _sum_words(X: Floats, factors: Words, sign: Floats | float) -> Words:
     words = np.empty(len(X), np.uint64)
-    for piece in slices(len(X), PIECE):
-        # minus zero is zero
-        cells = np.ascontiguousarray(X[piece], dtype=np.float64) * sign + 0.0
+    for piece in slices(len(X), max(1, PIECE_CELLS // max(1, X.shape[1]))):
+        cells = np.multiply(X[piece], sign, dtype=np.float64, order="C")
+        cells += 0.0  # minus zero is zero
         words[piece] = fold_bits(cells.view(np.uint64)) @ factors
 
     return words

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.common.column_statistics import find_signs, hash_rows, order_columns
+from cavity.common.column_statistics import find_arrangement, hash_rows
 from cavity.common.types import Floats, Ints
 from cavity.errors import BadOption
 from cavity.pool.tree_ensembles import Forest
@@ -131,9 +131,7 @@ def choose_columns(X: Floats, members: Sequence[Any]) -> TreeColumns:
                 return every
 
     _, first = np.unique(hash_rows(X), return_index=True)
-    distinct = X[first]
-    sign = find_signs(distinct)
-    varying = order_columns(distinct * sign)
+    sign, varying = find_arrangement(X[first])
     if len(varying):
         return TreeColumns(varying, sign[varying])
 

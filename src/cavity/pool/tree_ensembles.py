@@ -5,19 +5,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.slices import slices
 from cavity.common.types import Floats
 
 Index = NDArray[np.integer[Any]]
 Bytes = NDArray[np.uint8]
-Leaves = Callable[[NDArray[Any]], Index]  # rows [n D] → nodes [trees n]
+# rows [n D] → nodes [trees n] of some rounds at a time
+Leaves = Callable[[NDArray[Any]], Iterator[Index]]
 
 LEAST = 1e-6  # smallest probability that a member of a pool gives to a class
 ROWS = 1 << 9  # rows per block: their cells stay in the cache
@@ -26,9 +27,8 @@ PAIRS = 1 << 15
 VALUES = 1 << 15  # numbers at leaves that are summed together
 STEPS = 4  # levels that are walked before pairs at a leaf are left out
 SMALL = 1 << 8  # nodes of a tree, and thresholds of a feature, that a byte can number
-CLIMBED = 1 << 8  # rows that climb together
-CLIMBED_NODES = 1 << 13  # this number of nodes stays in the cache with these rows
-MOST_NODES = 1 << 18  # in all small trees: CLIMBED rows then take 64 MB
+CLIMBED_NODES = 1 << 12  # this number of nodes stays in the cache with ROWS rows
+MOST_NODES = 1 << 17  # in all small trees: ROWS rows then take 64 MB
 FEW = 128  # up to this number of rows, walking down is faster than climbing
 
 NO_CODES: Any = np.empty(0)
@@ -103,34 +103,35 @@ class Forest(_Arrays):
             return np.empty((0, max(2, len(self.start))))
 
         find_leaves: Leaves = self._descend
-        size = ROWS
         if len(X) > FEW and self._climbed is not None:
-            find_leaves = _Climber(self._climbed, self.root)
-            size = CLIMBED
+            find_leaves = _Climber(self._climbed)
         logs = []
-        for first in range(0, len(X), size):
-            logs.append(self._find_logs(find_leaves(X[first : first + size])))
+        for some in slices(len(X), ROWS):
+            leaves = find_leaves(X[some])
+            logs.append(self._find_logs(leaves, len(X[some])))
         return np.concatenate(logs)
+
+    @property
+    def _round(self) -> int:
+        """Number of trees in a round: boosting has one per class."""
+        return len(self.start) if self.boosted else 1
 
     def _sizes(self) -> Index:
         """Return the number of nodes of each tree."""
         return np.diff(self.root, append=len(self.child))
 
-    def _descend(self, X: NDArray[Any]) -> Index:
-        """Walk rows down the trees; return their leaves, [trees n].
+    def _descend(self, X: NDArray[Any]) -> Iterator[Index]:
+        """Walk rows down the trees; yield the leaves of some rounds, [trees n].
 
-        All rows walk together through some of the trees.
+        All rows walk together through these trees.
         """
         n, D = X.shape
-        size = max(1, PAIRS // n)
-        found = np.empty((len(self.root), n), np.intp)
-        for first in range(0, len(self.root), size):
-            root = self.root[first : first + size].astype(np.intp)
+        cells = X.reshape(-1)
+        size = self._round * max(1, PAIRS // (n * self._round))
+        for some in slices(len(self.root), size):
+            root = self.root[some].astype(np.intp)
             place = np.tile(D * np.arange(n), len(root)) if n > 1 else None
-            leaves = self._walk(root.repeat(n), place, X.reshape(-1))
-            found[first : first + size] = leaves.reshape(-1, n)
-
-        return found
+            yield self._walk(root.repeat(n), place, cells).reshape(-1, n)
 
     def _walk(self, at: Index, place: Index | None, cells: NDArray[Any]) -> Index:
         """Return the leaves below the nodes `at`.
@@ -163,11 +164,12 @@ class Forest(_Arrays):
         if any(len(thresholds) >= SMALL for thresholds in edges.values()):
             return None
 
-        is_first = np.diff(self.root // CLIMBED_NODES, prepend=-1) > 0
-        groups = [
-            self._arrange_levels(roots, rank)
-            for roots in np.split(self.root, np.flatnonzero(is_first)[1:])
-        ]
+        is_first = np.diff(self.root[:: self._round] // CLIMBED_NODES, prepend=-1) > 0
+        starts = self._round * np.flatnonzero(is_first)
+        groups = []
+        for root in np.split(self.root, starts[1:]):
+            levels = self._arrange_levels(root, rank)
+            groups.append(Group(root[:, None].astype(np.intp), levels))
         return Climbed(edges, groups)
 
     def _rank_thresholds(self) -> tuple[dict[int, NDArray[Any]], Index]:
@@ -210,44 +212,40 @@ class Forest(_Arrays):
 
         return levels
 
-    def _find_logs(self, leaves: Index) -> Floats:
+    def _find_logs(self, leaves: Iterator[Index], n: int) -> Floats:
+        """Return log class probabilities of n rows, [n C], given their leaves."""
         if not self.boosted:
-            return _normalised(self._sum_frequencies(leaves))
+            total = np.zeros((n, len(self.start)))
+            return _normalised(self._sum_leaves(leaves, total))
 
-        scores = self.start + self._sum_scores(leaves)
+        total = np.zeros((len(self.start), n))
+        scores = self.start + self._sum_leaves(leaves, total).T
         if scores.shape[1] == 1:
             scores = np.hstack([np.zeros_like(scores), scores])
         scores -= scores.max(1, keepdims=True)
         return _normalised(np.exp(scores))
 
-    def _sum_frequencies(self, leaves: Index) -> Floats:
-        """Return the sum over trees, [n C].
+    def _sum_leaves(self, leaves: Iterator[Index], total: Floats) -> Floats:
+        """Add the numbers at leaves to `total`, [C n] for boosting, otherwise [n C].
 
-        Trees are added in their order, so that the last bits do not depend on other
-        rows.
+        Rounds are added one by one, so that the last bits do not depend on other rows.
         """
-        rows = self.leaf.take(leaves)
-        size = max(1, VALUES // (len(rows) * self.value.shape[1]))
-        sums = []
-        for first in range(0, rows.shape[1], size):
-            value = self.value.take(rows[:, first : first + size], 0)
-            sums.append(value.astype(np.float64).sum(0))
-        return np.concatenate(sums)
+        size = self._round * max(1, VALUES // total.size)
+        for group in leaves:
+            for some in slices(len(group), size):
+                numbers: NDArray[Any]
+                if self.boosted:
+                    numbers = self._scores.take(group[some])
+                else:
+                    numbers = self.value.take(self.leaf.take(group[some]), 0)
+                rounds = numbers.reshape(-1, *total.shape)
+                total = np.concatenate([total[None], rounds]).sum(0)
+        return total
 
     @cached_property
     def _scores(self) -> Floats:
         """The number at each leaf, [nodes]."""
         return self.value[:, 0].astype(np.float64).take(self.leaf)
-
-    def _sum_scores(self, leaves: Index) -> Floats:
-        """Return the sum over the trees of each column, [n C] or [n 1]."""
-        C = len(self.start)
-        size = max(1, PAIRS // len(leaves))
-        sums = []
-        for first in range(0, leaves.shape[1], size):
-            scores = self._scores.take(leaves[:, first : first + size])
-            sums.append(scores.reshape(-1, C, scores.shape[1]).sum(0).T)
-        return np.concatenate(sums)
 
 
 class Level(NamedTuple):
@@ -259,11 +257,18 @@ class Level(NamedTuple):
     number: Bytes  # [nodes 1], in the tree
 
 
+class Group(NamedTuple):
+    """Some rounds of small trees, level by level."""
+
+    root: Index  # [trees 1]
+    levels: list[Level]  # from the roots down
+
+
 class Climbed(NamedTuple):
     """Small trees, level by level."""
 
     edges: dict[int, NDArray[Any]]  # distinct thresholds of each feature that splits
-    groups: list[list[Level]]  # levels of some trees, from their roots down
+    groups: list[Group]
 
 
 class _Climber:
@@ -276,27 +281,28 @@ class _Climber:
     Memory is used again by the next call, so a climber belongs to one thread.
     """
 
-    def __init__(self, climbed: Climbed, root: Index) -> None:
+    def __init__(self, climbed: Climbed) -> None:
         self.edges, groups = climbed
-        self.root = root[:, None].astype(np.intp)
-        # constant at leaves
-        self.groups = [
-            [level._replace(number=level.number.repeat(CLIMBED, 1)) for level in levels]
-            for levels in groups
-        ]
-        widest = max(len(level.inner) for level in chain.from_iterable(groups))
-        self.scratch = np.empty((3, widest, CLIMBED), np.uint8)
-        self.found = np.empty((len(root), CLIMBED), np.intp)
+        blank = np.zeros(ROWS, np.uint8)
+        self.groups = []
+        widest = 0
+        for group in groups:
+            levels = []
+            for level in group.levels:
+                widest = max(widest, len(level.inner))
+                # constant at leaves
+                levels.append(level._replace(number=level.number + blank))
+            self.groups.append(group._replace(levels=levels))
+        self.scratch = np.empty((3, widest, ROWS), np.uint8)
 
-    def __call__(self, X: NDArray[Any]) -> Index:
-        """Return the leaves of at most CLIMBED rows, [trees n]."""
+    def __call__(self, X: NDArray[Any]) -> Iterator[Index]:
+        """Yield the leaves of at most ROWS rows in each group, [trees n]."""
         cells = np.ascontiguousarray(X.T)
         code = np.empty(cells.shape, np.uint8)
         for feature, thresholds in self.edges.items():
             code[feature] = thresholds.searchsorted(cells[feature])
-        numbers = [_climb(levels, code, self.scratch) for levels in self.groups]
-        found = self.found[:, : len(X)]
-        return np.add(self.root, np.concatenate(numbers), out=found)
+        for group in self.groups:
+            yield group.root + _climb(group.levels, code, self.scratch)
 
 
 def _climb(levels: list[Level], code: Bytes, scratch: Bytes) -> Bytes:

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.common.slices import slices
+from cavity.common.column_statistics import hash_rows
 from cavity.common.types import Floats
-from cavity.pool.tree_ensembles import VALUES, Forest, Index
+from cavity.pool.tree_ensembles import Forest, Index
 
 
 class Nodes(NamedTuple):
@@ -38,7 +38,9 @@ class Nodes(NamedTuple):
         number = np.cumsum(self.left == np.arange(len(self.left))) - 1
         leaves = number[node[is_leaf]]
         value = self.value[leaves].astype(np.float32, copy=False)
-        place, distinct = _find_distinct(value)
+        _, first, place = np.unique(
+            hash_rows(value), return_index=True, return_inverse=True
+        )
         leaf = np.zeros(len(node), np.int64)
         leaf[is_leaf] = place
         return Forest(
@@ -46,7 +48,7 @@ class Nodes(NamedTuple):
             threshold=threshold,
             child=child,
             leaf=_shrink(leaf),
-            value=distinct,
+            value=value[first],
             root=root,
             column=column,
             start=start,
@@ -76,26 +78,6 @@ class Nodes(NamedTuple):
         pair = np.searchsorted(inner, node[parents])
         child[parents] = place[trees + 2 * pair]
         return node, child, place[:trees]
-
-
-def _find_distinct(
-    value: NDArray[np.float32],
-) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-    """Return the index of each row among the distinct rows, and the distinct rows.
-
-    Rows are sorted by a random projection, which is faster than sorting whole rows. If
-    two distinct rows coincide there, all rows are returned.
-    """
-    draw = np.random.default_rng(0).random(value.shape[1])
-    size = max(1, VALUES // value.shape[1])
-    blocks = list(slices(len(value), size))
-    key = np.concatenate([(value[block] * draw).sum(1) for block in blocks])
-    _, first, place = np.unique(key, return_index=True, return_inverse=True)
-    distinct = value[first]
-    if all(np.array_equal(distinct[place[block]], value[block]) for block in blocks):
-        return place, distinct
-
-    return np.arange(len(value)), value
 
 
 def _round_down(threshold: Floats) -> NDArray[np.float32]:

@@ -35,13 +35,16 @@ class Change(NamedTuple):
     """How the cells of one column differ from the training rows."""
 
     name: str
+    p_value: float  # of this column alone
     distance: float
     noise: float  # expected distance without drift
-    p_value: float  # of this column alone
     new: float  # share of cells with a level that the training rows did not have
     missing: float
     missing_before: float
     largest: str  # the cell whose share differs most
+
+
+NUMBERS = Change._fields[1:-1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,16 +112,8 @@ class Drift(Tabular):
         dict of str to array or list
             The columns of `to_frame()`.
         """
-        return {
-            "column": self.names,
-            "p_value": self.p_value,
-            "distance": self.distance,
-            "noise": self.noise,
-            "new": self.new,
-            "missing": self.missing,
-            "missing_before": self.missing_before,
-            "largest": self.largest,
-        }
+        numbers = {name: getattr(self, name) for name in NUMBERS}
+        return {"column": self.names, **numbers, "largest": self.largest}
 
     def _columns(self) -> dict[str, Any]:
         return self.columns()
@@ -161,17 +156,12 @@ def compare_columns(
     steps = np.arange(len(found), 0, -1)
     p = np.array([change.p_value for change in found])
     adjusted = np.minimum(np.maximum.accumulate(steps * p), 1.0)
-    _, *numbers = zip(*found, strict=True)
-    distance, noise, _, new, missing, missing_before, largest = numbers
+    names, *numbers, largest = zip(*found, strict=True)
+    arrays = dict(zip(NUMBERS, map(np.array, numbers), strict=True))
     first = counts[0]
     return Drift(
-        names=[change.name for change in found],
-        p_value=adjusted,
-        distance=np.array(distance),
-        noise=np.array(noise),
-        new=np.array(new),
-        missing=np.array(missing),
-        missing_before=np.array(missing_before),
+        names=list(names),
+        **arrays | {"p_value": adjusted},
         largest=list(largest),
         rows=first.missing + int(first.known.sum()) + first.new.total(),
         unusual=None if novelty is None else float((novelty > UNUSUAL).mean()),
@@ -200,9 +190,9 @@ def compare_column(column: Column, before: ColumnShares, now: CellCounts) -> Cha
     noise = np.sqrt(p * (1 - p) * unit * 2 / np.pi).sum() / 2
     return Change(
         before.name,
+        p_value,
         float(np.abs(off).sum() / 2),
         float(noise),
-        p_value,
         float(sum(new) / m),
         now.missing / m,
         before.missing,

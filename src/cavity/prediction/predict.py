@@ -41,6 +41,8 @@ def predict_latent(model: FittedModel, X: Any) -> Marginals | Joint:
     xp = model.xp
     rows = as_rows(model, X)
     size = rows_per_block(model, CACHE_BYTES if xp is NUMPY else PREDICT_BYTES)
+    if not model.coupled:  # each block reads C matrices of M x M: M rows share that
+        size = max(size, model.lower.shape[-1])
     kind: type[Marginals | Joint] = Joint if model.coupled else Marginals
     predict: Callable[[Any], Any] = model.joint if model.coupled else model.marginals
 

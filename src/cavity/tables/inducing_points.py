@@ -12,7 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cavity.common.column_statistics import Columns, arrange_columns, distinct_rows
+from cavity.common.column_statistics import (
+    Columns,
+    arrange_columns,
+    distinct_rows,
+    sort_rows,
+)
 from cavity.common.types import Floats, Ints
 from cavity.errors import BadInput, BadOption
 
@@ -44,7 +49,7 @@ class Candidates(NamedTuple):
 
         The order does not depend on signs of columns or names of classes.
         """
-        order = np.lexsort(arrange_columns(self.X)[:, ::-1].T)
+        order = sort_rows(arrange_columns(self.X))
         weight = self.class_weight[order]
         classes = np.lexsort(weight[::-1])
         arranged = self._replace(

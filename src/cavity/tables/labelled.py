@@ -96,7 +96,8 @@ def read_table(raw: GivenRows, class_weight: Any, owner: str) -> LabelledTable:
 
     rows = limit_outliers(rows, features.names)
     table = Table(rows, encoded, weight, len(classes), given, group=group)
-    table = replace(table, cells=has_cells(table))
+    if has_cells(table):  # otherwise the table keeps its words
+        table = replace(table, cells=True)
     return LabelledTable(table, features, classes)
 
 

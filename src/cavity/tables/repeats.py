@@ -44,7 +44,7 @@ def has_cells(table: Table) -> bool:
     if table.group is not None:
         return False
 
-    if len(np.unique(hash_rows(table.X))) == table.n_rows:
+    if len(np.unique(table.words)) == table.n_rows:
         return False
 
     first, cell = _number_rows(table)

@@ -165,6 +165,11 @@ class Table:
         return distinct_rows(self.X)
 
     @cached_property
+    def words(self) -> Words:
+        """One word per row of X, which depends on its numbers alone, [N]."""
+        return hash_rows(self.X)
+
+    @cached_property
     def kind(self) -> Ints:
         """The number of each row's kind, [N]: see `number_units`."""
         return number_units(self.X)
@@ -183,10 +188,10 @@ class Table:
         if self.group is not None:
             labels.append(self.group)
         marks = hash_rows(np.column_stack(labels), self.X.shape[1])
-        first, place = _find_equal(hash_rows(self.X), marks)
+        first, place = _find_equal(self.words, marks)
         # Again with columns in a canonical order and with canonical signs, so that
         # their order and signs in the table do not matter.
-        again, rank = _find_equal(hash_arranged(self.X[first]), marks[first])
+        again, rank = _find_equal(hash_arranged(self.X, first)[first], marks[first])
         first = first[again]
         place = rank[place]
         return replace(

@@ -8,6 +8,8 @@ import pytest
 from cavity.common.column_statistics import (
     MEDIAN_ROWS,
     distinct_rows,
+    hash_arranged,
+    hash_rows,
     median_distance,
     summarize,
 )
@@ -136,3 +138,23 @@ def test_distinct_rows_are_numpy_s_in_another_order(shape):
     order = np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1)
     np.testing.assert_array_equal(rows, expected[order])
     np.testing.assert_array_equal(order[place], expected_place.reshape(-1))
+
+
+def test_words_of_distinct_rows_need_no_copy_of_them():
+    rng = np.random.default_rng(0)
+    distinct = rng.integers(-9, 9, (700, 5)) / 4.0
+    distinct = np.unique(distinct, axis=0)[rng.permutation(600)]
+    X = np.concatenate([distinct, distinct[:50]])[rng.permutation(650)]
+    _, first = np.unique(hash_rows(X), return_index=True)
+    assert len(first) == 600
+    np.testing.assert_array_equal(
+        hash_arranged(X, first)[first], hash_arranged(X[first])
+    )
+
+
+@pytest.mark.parametrize("D", [1, 40, 40_000])
+def test_words_of_rows_do_not_depend_on_the_rows_beside_them(D):
+    """Wide rows are hashed a few at a time, or one by one."""
+    X = np.random.default_rng(0).normal(size=(9, D))
+    apart = [hash_rows(X[i : i + 1]) for i in range(9)]
+    np.testing.assert_array_equal(hash_rows(X), np.concatenate(apart))

@@ -1,5 +1,7 @@
 """Cells so extreme that they would dominate the spread of their column."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -45,3 +47,23 @@ def test_a_column_without_a_finite_range_is_refused():
     wide = np.array([-1.7e308, 1.7e308] * 11)[:, None]
     with pytest.raises(BadInput, match="column 0"):
         limit_outliers(wide, None)
+
+
+def test_a_table_is_limited_as_its_columns_are():
+    """Columns: usual, one far cell up or down, nearly constant, constant, all far."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(25_000, 7))
+    X[:, 3] = 0
+    X[:5, 3] = 1e9  # too few cells differ to know what is usual
+    X[:, 4] = 2.5
+    X[11, 1] = 2 * FAR
+    X[12, 2] = -2 * FAR
+    X[:, 5] *= 1e200
+    X[13, 6] = 1e-300
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = limit_outliers(X, None)
+    assert len(caught) == 1
+    assert "column 1: 1 cell; column 2: 1 cell" in str(caught[0].message)
+    np.testing.assert_array_equal(found, np.column_stack([*map(limit_column, X.T)]))
+    assert X[11, 1] == 2 * FAR  # the given rows stay

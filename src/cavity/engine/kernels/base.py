@@ -120,13 +120,17 @@ class Kernel(Parameters, nn.Module):
     positive: ClassVar[tuple[str, ...]] = ()
     own: ClassVar[tuple[str, ...]] = ()
 
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return (*self.positive, *self.own)
+
     def bind(self, classes: int, columns: Columns) -> None:
         """Create the torch parameters for `classes` latent functions.
 
         It is 1 if all classes share the hyper-parameters. `columns` has the centre,
         spread and typical distance of the training rows.
         """
-        for name in (*self.positive, *self.own):
+        for name in self._names:
             title = f"{name} of {type(self).__name__}"
             value = per_class(self.start_of(name, 1.0), classes, title)
             parameter = log_parameter(value, (classes,), 1.0, title)
@@ -144,14 +148,14 @@ class Kernel(Parameters, nn.Module):
         They are NumPy arrays in the units of the data. Shared values are repeated for
         all `classes`.
         """
-        for name in (*self.positive, *self.own):
+        for name in self._names:
             value = TORCH.host(getattr(self, f"log_{name}").exp())
             value = np.repeat(value, classes // len(value))
             setattr(self, name, keep_setting(getattr(self, name), value))
 
     def settings(self) -> dict[str, Placed]:
         """Return the settings of this kernel's torch parameters, by their names."""
-        given = {name: getattr(self, name) for name in (*self.positive, *self.own)}
+        given = {name: getattr(self, name) for name in self._names}
         return {
             f"log_{name}": Placed(value)
             for name, value in given.items()
@@ -286,8 +290,7 @@ class Kernel(Parameters, nn.Module):
 
     def _count_sets(self) -> int:
         """Return for how many classes the arguments have values of their own."""
-        names = (*self.positive, *self.own)
-        starts = (self.start_of(name, 1.0) for name in names)
+        starts = (self.start_of(name, 1.0) for name in self._names)
         return max(map(np.size, starts), default=1)
 
     def relevance(self, columns: Columns) -> np.ndarray | None:

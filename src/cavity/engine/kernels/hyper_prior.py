@@ -157,7 +157,7 @@ class HyperPrior(NamedTuple):
         if self.box is None:
             return theta
 
-        return torch.minimum(torch.maximum(theta, self.box.low), self.box.high)
+        return theta.clamp(*self.box)
 
     def contains(self, theta: Tensor) -> bool:
         """Return whether hyper-parameters are within the bounds."""

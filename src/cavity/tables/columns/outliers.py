@@ -32,20 +32,33 @@ def limit_column(value: Floats) -> Floats:
     if not len(value):
         return value
 
-    step = math.ceil(len(value) / SAMPLE_ROWS)
-    sample = value[::step]
     with np.errstate(over="ignore", invalid="ignore"):
-        middle = np.median(sample)
-        differing = np.abs(sample - middle)[sample != middle]
-        if len(differing) < LEAST_CELLS:
+        middle, reach = _find_usual(_sample(value))
+        if reach == math.inf:
             return value
 
-        usual = np.abs(value - middle) <= FAR * np.median(differing)
-
+        usual = np.abs(value - middle) <= reach
     if usual.all():
         return value
 
     return np.clip(value, value[usual].min(), value[usual].max())
+
+
+def _sample(X: Floats) -> Floats:
+    return X[:: math.ceil(len(X) / SAMPLE_ROWS)]
+
+
+def _find_usual(sample: Floats) -> tuple[float, float]:
+    """Return the median of a column, and how far from it cells may be.
+
+    Any distance is usual if too few cells differ from the median.
+    """
+    middle = np.median(sample)
+    differing = np.abs(sample - middle)[sample != middle]
+    if len(differing) < LEAST_CELLS:
+        return float(middle), math.inf
+
+    return float(middle), float(FAR * np.median(differing))
 
 
 def limit_outliers(X: Floats, names: Sequence[str] | None) -> Floats:
@@ -54,7 +67,7 @@ def limit_outliers(X: Floats, names: Sequence[str] | None) -> Floats:
     Raises BadInput for a column without a finite range.
     """
     found: list[str] = []
-    for j in range(X.shape[1]):
+    for j in _find_far(X):
         limited = limit_column(X[:, j])
         changed = int((limited != X[:, j]).sum())
         if changed:
@@ -83,6 +96,20 @@ def limit_outliers(X: Floats, names: Sequence[str] | None) -> Floats:
         )
 
     return X
+
+
+def _find_far(X: Floats) -> list[int]:
+    """Return the columns with cells that are farther from the median than usual."""
+    found = []
+    low = X.min(0)
+    high = X.max(0)
+    columns = np.ascontiguousarray(_sample(X).T)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for j, column in enumerate(columns):
+            middle, reach = _find_usual(column)
+            if not max(high[j] - middle, middle - low[j]) <= reach:  # NaN: far
+                found.append(j)
+    return found
 
 
 def _name(j: int, names: Sequence[str] | None) -> str:

@@ -72,6 +72,9 @@ def log_probabilities(mean: Array, sd: Array) -> Array:
         span = _find_span(mean, sd, evaluate)
         length = find_length(span, GROWTH)
         for finer in (1, 2):
+            if not left.any():
+                return log_p
+
             count = xp.ceil(length[:, 0] * (finer / (8 * STEP))) * left.any(1)
             for eighth in set(count.tolist()):
                 if not 0 < 8 * eighth <= MOST:
