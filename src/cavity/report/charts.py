@@ -12,11 +12,7 @@ import numpy as np
 from cavity.common.scoring import NORMAL_95
 from cavity.common.text_tables import name_column
 from cavity.common.types import Floats
-from cavity.explain.partial_dependence import (
-    PartialDependence,
-    describe_sample,
-    format_value,
-)
+from cavity.explain.partial_dependence import PartialDependence, format_value
 from cavity.report.calibration import reliability
 from cavity.report.colours import name_series
 from cavity.report.selective import rejection
@@ -104,6 +100,15 @@ class Series(NamedTuple):
         high = format_number(self.high[i], 3)
         return f"{value}: {self.name} {mean} ({low} to {high})"
 
+    def extremes(self, values: Any) -> str:
+        """Say where the curve is lowest and highest."""
+        texts = []
+        for i in (self.mean.argmin(), self.mean.argmax()):
+            texts.append(
+                f"{format_number(self.mean[i], 3)} at {format_value(values[i])}"
+            )
+        return f"{self.name}: lowest {texts[0]}, highest {texts[1]}."
+
     def ends(self) -> str:
         first = format_number(self.mean[0], 3)
         last = format_number(self.mean[-1], 3)
@@ -147,10 +152,8 @@ def draw_dependence(
     draw = _draw_levels if found.kind == "category" else _draw_line
     plot = draw(found, series, bounds, what)
 
-    caption = (
-        f"Importance {importance:.2f} nats. Shaded or in whiskers: {found.level:.0%} "
-        f"interval of the mean over {describe_sample(found.rows, found.total)}."
-    )
+    widest = max(series, key=lambda s: np.ptp(s.mean))
+    caption = f"Importance {importance:.2f} nats. {widest.extremes(found.values)}"
     if 2 < len(names) > len(shown):
         caption += f" Only the {len(shown)} classes that change most."
     legend = {}

@@ -35,11 +35,16 @@ def draw_reliability(
     plot = Plot((0, 1), (0, 1), labels=labels)
     plot.line([0, 1], [0, 1], "reference")
     off = []
+    sparse = False
     for c in shown:
         table = bin_events(P[:, c], y == c)
+        drawn = table.rows > 0
+        if len(shown) > 1 and table.many.any():  # whiskers of few rows hide the others
+            sparse |= bool((drawn & ~table.many).any())
+            drawn = table.many
         kind = name_series(c)
         plot.line(table.confidence[table.many], table.accuracy[table.many], kind)
-        for k in np.flatnonzero(table.rows):
+        for k in np.flatnonzero(drawn):
             said = table.confidence[k]
             true = table.accuracy[k]
             plot.whisker((said, said), (table.low[k], table.high[k]), kind)
@@ -53,6 +58,8 @@ def draw_reliability(
         "On the diagonal, a class is as frequent as its probability says. Larger dots "
         "have more rows; whiskers are one standard error."
     )
+    if sparse:
+        caption += " Bins with few rows are not drawn."
     if len(shown) < len(classes) and len(classes) > 2:
         caption += f" Only {len(shown)} of {len(classes)} classes, the most frequent."
     legend = {}

@@ -44,6 +44,22 @@ class RuleCosts(NamedTuple):
 
         return lines
 
+    def describe(self) -> str:
+        """Say what deciding costs, next to the cheapest other rule."""
+        costs = dict(self.values)
+        own = costs.pop(DECIDE)
+        other = min(costs, key=lambda rule: costs[rule])
+        low, high = self.more[other]
+        verdict = "may be noise"
+        if low > 0:
+            verdict = "is not noise"
+        if high < 0:
+            verdict = "speaks against the probabilities"
+        return (
+            f"By the given costs, deciding costs {own:.3g} per row; the best other "
+            f"rule, {other}, costs {costs[other]:.3g}. The difference {verdict}."
+        )
+
 
 def describe_decisions(found: Findings, costs: Costs | None) -> dict[str, Any]:
     """Describe what decisions cost, and how many rows of a rare class they find."""
@@ -55,6 +71,7 @@ def describe_decisions(found: Findings, costs: Costs | None) -> dict[str, Any]:
     y = scored.truth
     lines = None
     said = None
+    thresholds = None
     figures = []
     if costs is not None:
         prior = found.fit.class_prior
@@ -62,14 +79,15 @@ def describe_decisions(found: Findings, costs: Costs | None) -> dict[str, Any]:
             P, y, np.ones(len(y)), costs, found.classes, prior=prior
         )
         lines = assessed.lines()
+        said = assessed.describe()
         if assessed.thresholds is not None:
-            said = assessed.thresholds.describe()
+            thresholds = assessed.thresholds.describe()
             figures.append(draw_threshold_costs(P, y, costs, found.classes))
     if found.positive is not None and (y == found.positive).any():
         name = found.classes[found.positive]
         rows = detect(P[:, found.positive], y == found.positive)
         figures += [draw_gain(rows, name), draw_precision_recall(rows, name)]
-    return {"lines": lines, "thresholds": said, "figures": figures}
+    return {"lines": lines, "said": said, "thresholds": thresholds, "figures": figures}
 
 
 def assess_decisions(

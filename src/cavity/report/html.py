@@ -122,6 +122,7 @@ def make_page(
         dependences=sections.draw_dependences(found),
         rows=sections.list_rows(found, row_numbers),
         quality=sections.describe_data(found),
+        members=sections.list_members(found),
         plan=None if plan is None else plan.choices,
         facts=sections.describe_model(model),
     )
@@ -214,9 +215,12 @@ def describe_failures(scored: Scored, classes: list[str]) -> str:
     others = confusion[c].copy()
     others[c] = 0
     plural = "" if rows[c] == 1 else "s"
-    missed = f"{others.sum()} of {rows[c]:,} row{plural} are missed"
+    verb = "is" if others.sum() == 1 else "are"
+    missed = f"{others.sum()} of {rows[c]:,} row{plural} {verb} missed"
     mostly = ""
-    if 2 * others.max() > others.sum():
+    if others.max() == others.sum():
+        mostly = f", taken for {classes[others.argmax()]}"
+    elif 2 * others.max() > others.sum():
         mostly = f", mostly taken for {classes[others.argmax()]}"
     text = f"It fails most often on {classes[c]}: {missed}{mostly}."
     unseen = (rows > 0) & (confusion.sum(0) == 0)

@@ -193,7 +193,7 @@ function showDecision(one) {
     }
     if (!threshold) return;
     const range = threshold.low < threshold.high ? `, refused from ${percent(threshold.low)}` : "";
-    $("at").textContent = `${threshold.label} from ${own ? percent(threshold.high) + range : percent(cut)}`;
+    $("at").textContent = `Decide ${threshold.label} from a probability of ${own ? percent(threshold.high) + range : percent(cut)}`;
   };
   $("cut").oninput = () => { $("cut").dataset.moved = "yes"; say(); };
   say();
@@ -320,8 +320,9 @@ function showMoves(compared, found) {
     box.querySelector(".track").classList.add("mid");
     return box;
   };
-  const more = moves.slice(MOST_MOVES).map(draw), open = !!$("moves").querySelector("details")?.open;
-  $("moves").replaceChildren(...moves.slice(0, MOST_MOVES).map(draw));
+  const shown = moves.length > MOST_MOVES + 2 ? MOST_MOVES : moves.length; // a fold of one or two hides nothing worth it
+  const more = moves.slice(shown).map(draw), open = !!$("moves").querySelector("details")?.open;
+  $("moves").replaceChildren(...moves.slice(0, shown).map(draw));
   if (more.length) $("moves").append(make("details", { open }, make("summary", {}, `${more.length} more columns`), ...more));
 }
 
