@@ -16,7 +16,7 @@ from cavity.explain.partial_dependence import PartialDependence, format_value
 from cavity.report.calibration import reliability
 from cavity.report.colours import name_series
 from cavity.report.selective import rejection
-from cavity.report.svg import Plot, Range, choose_dates
+from cavity.report.svg import UNIT, Plot, Range, choose_dates
 from cavity.report.templates import format_number
 
 MAX_SERIES = 6  # classes that partial dependence shows
@@ -36,20 +36,12 @@ class Figure(NamedTuple):
 def draw_calibration(P: Floats, codes: Any) -> Figure:
     table = reliability(P, codes)
     labels = ("probability of the predicted class", "share that is right")
-    plot = Plot((0, 1), (0, 1), labels=labels)
-    plot.line([0, 1], [0, 1], "reference")
-    plot.line(table.confidence[table.many], table.accuracy[table.many], "c0")
-    filled = np.flatnonzero(table.rows)
-    for k in filled:
-        said = table.confidence[k]
-        right = table.accuracy[k]
-        plot.whisker((said, said), (table.low[k], table.high[k]), "c0")
-        kind = "c0" if table.many[k] else "c0 pale"
-        tip = f"{table.rows[k]} rows: predicted {said:.0%}, right {right:.0%}"
-        plot.dot(said, right, kind, tip, radius=3 + 6 * np.sqrt(table.share[k]))
-
+    plot = Plot(UNIT, UNIT, labels=labels)
+    filled = table.rows > 0
+    plot.diagonal()
+    plot.bins(table, filled, "c0", ("predicted", "right"), size=6)
     alt = (
-        f"Reliability diagram of {len(filled)} bins with rows; expected calibration "
+        f"Reliability diagram of {filled.sum()} bins with rows; expected calibration "
         f"error {table.error:.3f}."
     )
     caption = (
@@ -68,12 +60,10 @@ def draw_rejection(P: Floats, codes: Any) -> Figure:
     rejected = curve.rejected[keep]
     error = curve.error[keep]
     labels = ("share of rows set aside", "error of the others")
-    plot = Plot((0, 1), (0, max(error.max(), 0.05)), labels=labels)
+    plot = Plot(UNIT, (0, max(error.max(), 0.05)), labels=labels)
     plot.line(rejected, error, "c1")
-    for x, y in zip(rejected[::6], error[::6], strict=True):
-        tip = f"{x:.0%} of the rows set aside: {y:.1%} errors among the others"
-        plot.dot(x, y, "c1", tip, radius=3)
-
+    said = "{:.0%} of the rows set aside: {:.1%} errors among the others"
+    plot.dots(rejected[::6], error[::6], "c1", said.format)
     middle = int(np.searchsorted(curve.rejected, 0.5))
     half = curve.error[min(middle, len(curve.error) - 1)]
     alt = (
@@ -273,12 +263,10 @@ def draw_coverage(mean: Floats, std: Floats, y: Floats) -> Figure:
     plot = Plot((0.4, 1), (min(0.4, *inside), 1), labels=labels)
     plot.line([0.4, 1], [0.4, 1], "reference")
     plot.line(LEVELS, inside, "c0")
-    found = []
-    for level, share in zip(LEVELS, inside, strict=True):
-        tip = f"{level:.0%} intervals hold {share:.0%} of the rows"
-        plot.dot(level, share, "c0", tip)
-        found.append(f"{share:.2f} of {level:.2f}")
-
+    said = "{:.0%} intervals hold {:.0%} of the rows"
+    plot.dots(LEVELS, inside, "c0", said.format, radius=4)
+    each = zip(LEVELS, inside, strict=True)
+    found = [f"{share:.2f} of {level:.2f}" for level, share in each]
     caption = (
         "On the diagonal, intervals hold as many rows as they should. Below it they "
         "are too narrow."

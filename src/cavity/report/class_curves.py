@@ -9,7 +9,7 @@ from cavity.common.types import Floats, Ints
 from cavity.report.charts import MAX_SERIES, Figure
 from cavity.report.colours import name_series
 from cavity.report.detection import Detection
-from cavity.report.svg import Plot
+from cavity.report.svg import UNIT, Plot
 
 POINTS = 200  # of a curve
 DOTS = 10  # of a curve that show their numbers
@@ -32,8 +32,8 @@ def draw_reliability(
 
     name = "a class" if len(shown) > 1 else classes[shown[0]]
     labels = (f"probability of {name}", f"share of rows of {name}")
-    plot = Plot((0, 1), (0, 1), labels=labels)
-    plot.line([0, 1], [0, 1], "reference")
+    plot = Plot(UNIT, UNIT, labels=labels)
+    plot.diagonal()
     off = []
     sparse = False
     for c in shown:
@@ -42,15 +42,7 @@ def draw_reliability(
         if len(shown) > 1 and table.many.any():  # whiskers of few rows hide the others
             sparse |= bool((drawn & ~table.many).any())
             drawn = table.many
-        kind = name_series(c)
-        plot.line(table.confidence[table.many], table.accuracy[table.many], kind)
-        for k in np.flatnonzero(drawn):
-            said = table.confidence[k]
-            true = table.accuracy[k]
-            plot.whisker((said, said), (table.low[k], table.high[k]), kind)
-            dot = kind if table.many[k] else f"{kind} pale"
-            tip = f"{table.rows[k]} rows: {classes[c]} {said:.0%}, true {true:.0%}"
-            plot.dot(said, true, dot, tip, radius=2 + 5 * np.sqrt(table.share[k]))
+        plot.bins(table, drawn, name_series(c), (classes[c], "true"))
         off.append(f"{classes[c]} {table.error:.3f}")
 
     alt = f"Reliability of each class, off on average by {', '.join(off)}."
@@ -75,12 +67,16 @@ def draw_gain(found: Detection, name: str) -> Figure:
     selected = found.selected[keep]
     recall = found.recall[keep]
     labels = ("share of rows looked at", f"share of {name} found")
-    plot = Plot((0, 1), (0, 1), labels=labels)
-    plot.line([0, 1], [0, 1], "reference")
+    plot = Plot(UNIT, UNIT, labels=labels)
+    plot.diagonal()
     plot.line([0, *selected], [0, *recall], "c0")
-    for k in _mark(len(keep)):
-        tip = f"{selected[k]:.0%} of the rows hold {recall[k]:.0%} of {name}"
-        plot.dot(selected[k], recall[k], "c0", tip, radius=3)
+    every = max(1, len(keep) // DOTS)
+    plot.dots(
+        selected[::every],
+        recall[::every],
+        "c0",
+        lambda x, y: f"{x:.0%} of the rows hold {y:.0%} of {name}",
+    )
 
     fifth = float(np.interp(FIFTH, [0, *found.selected], [0, *found.recall]))
     alt = f"A fifth of the rows holds {fifth:.2f} of the rows of {name}."
@@ -97,10 +93,10 @@ def draw_precision_recall(found: Detection, name: str) -> Figure:
     recall = found.recall[keep]
     precision = found.precision[keep]
     labels = (f"recall: share of {name} found", "precision: share that is right")
-    plot = Plot((0, 1), (0, 1), labels=labels)
+    plot = Plot(UNIT, UNIT, labels=labels)
     plot.line([0, 1], [found.share, found.share], "reference")
     plot.line(recall, precision, "c0")
-    for k in _mark(len(keep)):
+    for k in range(0, len(keep), max(1, len(keep) // DOTS)):
         tip = (
             f"probability of {name} from {found.threshold[keep[k]]:.3f}: "
             f"{recall[k]:.0%} found, {precision[k]:.0%} of the alarms right"
@@ -119,8 +115,3 @@ def draw_precision_recall(found: Detection, name: str) -> Figure:
 def _thin(n: int) -> Ints:
     """Choose points of a curve of n points, both ends included."""
     return np.unique(np.linspace(0, n - 1, min(n, POINTS)).round().astype(np.int64))
-
-
-def _mark(n: int) -> range:
-    """Choose the points of a curve that show their numbers."""
-    return range(0, n, max(1, n // DOTS))

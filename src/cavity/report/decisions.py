@@ -16,7 +16,7 @@ from cavity.report.class_curves import draw_gain, draw_precision_recall
 from cavity.report.detection import detect
 from cavity.report.findings import Findings
 from cavity.report.scores import bootstrap
-from cavity.report.svg import Plot
+from cavity.report.svg import UNIT, Plot
 from cavity.report.templates import format_number
 
 DECIDE = "decide"
@@ -160,14 +160,18 @@ def draw_threshold_costs(
     now = float(cost[y, np.where(p > own, yes, 1 - yes)].mean())
     name = labels[yes]
     plot = Plot(
-        (0, 1),
+        UNIT,
         (min(0.0, *means), max(means)),
         labels=(f"probability from which {name} is decided", "cost per row"),
     )
     plot.line(at, means, "c0")
-    for t, mean in zip(at[:: POINTS // DOTS], means[:: POINTS // DOTS], strict=True):
-        tip = f"threshold {t:.2f}: {format_number(mean, 3)} per row"
-        plot.dot(t, mean, "c0", tip, radius=3)
+    every = POINTS // DOTS
+    plot.dots(
+        at[::every],
+        means[::every],
+        "c0",
+        lambda t, mean: f"threshold {t:.2f}: {format_number(mean, 3)} per row",
+    )
     tip = f"threshold of the costs, {own:.3f}: {format_number(now, 3)} per row"
     plot.dot(own, now, "c1", tip, radius=6)
 
