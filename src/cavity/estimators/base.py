@@ -213,15 +213,8 @@ class GPEstimator(Explains, Learnt, BaseEstimator):
             The estimator.
         """
         check_is_fitted(self, "_fitted")
-        self._result = self._result_on(resolve_device(device))
+        self._result = self._result.to(resolve_device(device))
         return self
-
-    def _result_on(self, device: Any) -> Result:
-        model = self._result.model.to(device)
-        rows = self._result.rows
-        if rows is not None:
-            rows = rows.to(device)
-        return self._result._replace(model=model, rows=rows)
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the model on the CPU, without values per training row."""
@@ -230,7 +223,7 @@ class GPEstimator(Explains, Learnt, BaseEstimator):
             return state
 
         self._find_importance()
-        kept = self._result_on("cpu").without_rows()
+        kept = self._result.to("cpu").without_rows()
         return state | {"_result": kept, "_loo_log_proba": None}
 
     def save(self, path: str | Path) -> None:
@@ -252,7 +245,7 @@ class GPEstimator(Explains, Learnt, BaseEstimator):
         check_is_fitted(self, "_fitted")
         classes = getattr(self, "classes_", None)
         self._find_importance()
-        result = self._result_on("cpu")._replace(
+        result = self._result.to("cpu")._replace(
             classes=classes, warnings=tuple(self.fit_warnings_)
         )
         return Record(
