@@ -121,14 +121,13 @@ def draw_dependence(
     mean = found.mean.reshape(n, -1)
     low = found.low.reshape(n, -1)
     high = found.high.reshape(n, -1)
-    if found.classes is None:
-        names = [target]
-        what = f"mean {target.removeprefix('the ')}"
-        bounds = (float(low.min()), float(high.max()))
-    else:
-        names = [str(c) for c in found.classes]
+    names = [target]
+    what = f"mean {target.removeprefix('the ')}"
+    bounds = (float(low.min()), float(high.max()))
+    if found.classes is not None:
+        names = list(map(str, found.classes))
         what = "mean probability"
-        bounds = (0.0, 1.0)
+        bounds = UNIT
 
     changes = np.ptp(mean, axis=0)
     if positive is not None:
@@ -156,47 +155,35 @@ def draw_dependence(
 def _draw_line(
     found: PartialDependence, series: list[Series], bounds: Range, what: str
 ) -> str:
-    missing = np.isnan(found.values)
-    known = found.values[~missing]
+    known = ~np.isnan(found.values)
+    values = found.values[known]
     if found.kind == "date":
-        known = known.astype("datetime64[s]")
-    x = known.astype(np.float64)
-    first = 0.0
-    last = 1.0
-    if len(x):
-        first = float(x.min())
-        last = float(x.max())
+        values = values.astype("datetime64[s]")
+    x = values.astype(np.float64)
+    first, last = (x[0], x[-1]) if len(x) else UNIT  # they ascend
     end = last
-    if missing.any():  # they are drawn at the right
+    if not known.all():  # missing is drawn at the right
         end += 0.18 * (last - first)
     plot = Plot((first, end), bounds, labels=(name_column(found.name), what))
 
+    pale = " pale" if len(series) > 3 else ""
     for s in series:
-        band = s.kind
-        if len(series) > 3:
-            band += " pale"
+        plot.band(x, s.low[known], s.high[known], s.kind + pale)
+        plot.line(x, s.mean[known], s.kind)
 
-        plot.band(x, s.low[~missing], s.high[~missing], band)
-        plot.line(x, s.mean[~missing], s.kind)
-
-    places = np.full(len(missing), plot.xlim[1])
-    places[~missing] = x
+    texts = list(map(format_value, found.values))
     for s in series:
-        for i, place in enumerate(places):
-            kind = s.kind
-            radius = 3
-            if missing[i]:
-                plot.whisker((place, place), (s.low[i], s.high[i]), s.kind)
-                kind += " hollow"
-                radius = 4
-
-            tip = s.tip(i, format_value(found.values[i]))
-            plot.dot(place, s.mean[i], kind, tip, radius)
+        for i, k in enumerate(np.flatnonzero(known).tolist()):
+            plot.dot(x[i], s.mean[k], s.kind, s.tip(k, texts[k]), radius=3)
+        for k in np.flatnonzero(~known).tolist():
+            place = plot.xlim[1]
+            plot.whisker((place, place), (s.low[k], s.high[k]), s.kind)
+            plot.dot(place, s.mean[k], f"{s.kind} hollow", s.tip(k, texts[k]))
 
     ticks = plot.ticks_across()
     if found.kind == "date":
         ticks = choose_dates(first, last)
-    if missing.any():
+    if not known.all():
         inside = [tick for tick in ticks if tick[0] <= last]
         ticks = [*inside, (plot.xlim[1], "missing")]
     changes = ", ".join(s.ends() for s in series)

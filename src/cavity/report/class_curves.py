@@ -24,13 +24,12 @@ def draw_reliability(
     With two classes, only the positive one: the other is its mirror image.
     """
     counts = np.bincount(y, minlength=len(classes))
-    frequent = np.argsort(-counts, kind="stable")
-    shown = frequent[:MAX_SERIES].tolist()
     if positive is not None:
-        shown = [positive] + [c for c in shown if c != positive]
-    shown = sorted(shown[: 1 if len(classes) == 2 else MAX_SERIES])
-
-    name = "a class" if len(shown) > 1 else classes[shown[0]]
+        counts[positive] = len(y) + 1  # it comes first
+    most = 1 if len(classes) == 2 else MAX_SERIES
+    shown = sorted(np.argsort(-counts, kind="stable")[:most].tolist())
+    alone = len(shown) == 1
+    name = classes[shown[0]] if alone else "a class"
     labels = (f"probability of {name}", f"share of rows of {name}")
     plot = Plot(UNIT, UNIT, labels=labels)
     plot.diagonal()
@@ -39,7 +38,7 @@ def draw_reliability(
     for c in shown:
         table = bin_events(P[:, c], y == c)
         drawn = table.rows > 0
-        if len(shown) > 1 and table.many.any():  # whiskers of few rows hide the others
+        if not alone and table.many.any():  # whiskers of few rows hide the others
             sparse |= bool((drawn & ~table.many).any())
             drawn = table.many
         plot.bins(table, drawn, name_series(c), (classes[c], "true"))
@@ -54,9 +53,7 @@ def draw_reliability(
         caption += " Bins with few rows are not drawn."
     if len(shown) < len(classes) and len(classes) > 2:
         caption += f" Only {len(shown)} of {len(classes)} classes, the most frequent."
-    legend = {}
-    if len(shown) > 1:
-        legend = {c: classes[c] for c in shown}
+    legend = {} if alone else {c: classes[c] for c in shown}
     head = "Are the probabilities of each class right?"
     return Figure("reliability", plot.render(alt), caption, head, legend)
 
