@@ -141,7 +141,7 @@ class GPEstimator(Explains, Learnt, BaseEstimator):
     @property
     def plan_(self) -> Any:
         """Decisions of the fit, with reasons."""
-        plan = self._result.plan if hasattr(self, "_result") else None
+        plan = self._find_result("plan_").plan
         if plan is None:
             raise AttributeError("plan_ exists after fit().")
 
