@@ -73,7 +73,7 @@ async function run() {
   note("asked", asked.join());
   await until(() => all("#moves .bar").length);
   note("moves", all("#moves .bar").length); note("drawn", all("#plot path.line").length); note("first", shown());
-  const slider = all("input[type=range]")[0];
+  const slider = all("#columns input[type=range]")[0];
   note("low", await changed(() => put(slider, slider.min, "input")));
   note("high", await changed(() => put(slider, slider.max, "input")));
   note("field", all(".column > input")[0].value === String(Number(slider.max)));
