@@ -179,6 +179,8 @@ def test_the_report_draws_costs_and_gain(folder, tmp_path):
     first = np.argsort(-p, kind="stable")[: len(y) // 5]
     assert f"holds {bad[first].sum() / bad.sum():.2f} of" in page
     assert "always default" in page and "The decision is default if" in page
+    lead = page[page.index('class="lead"') : page.index('id="decisions"')]
+    assert f"deciding costs {own:.3g} per row" in lead
     assert run("report", *given).exit_code == 0
     page = (tmp_path / "r.html").read_text()
     assert "always default" not in page and "A fifth of the rows" in page

@@ -34,6 +34,7 @@ from cavity.cli.serving.server_settings import Access, Limits
 from cavity.cli.serving.trial import (
     SECURITY_POLICY,
     _choose_cell,
+    _describe_number,
     _find_typical,
     describe_model,
     read_page_file,
@@ -72,7 +73,7 @@ async function run() {
   note("asked", asked.join());
   await until(() => all("#moves .bar").length);
   note("moves", all("#moves .bar").length); note("drawn", all("#plot path.line").length); note("first", shown());
-  const slider = all("input[type=range]")[0];
+  const slider = all("#columns input[type=range]")[0];
   note("low", await changed(() => put(slider, slider.min, "input")));
   note("high", await changed(() => put(slider, slider.max, "input")));
   note("field", all(".column > input")[0].value === String(Number(slider.max)));
@@ -187,6 +188,21 @@ def test_columns_have_the_range_of_the_training_rows_and_typical_cells(houses):
         <= found["built"]["typical"]
         <= str(table["built"].max())[:10]
     )
+
+
+def test_a_slider_reaches_every_whole_number_of_a_rare_flag_and_of_counts() -> None:
+    """4 standard deviations of a flag that is nearly always 0 are less than 1."""
+    rng = np.random.default_rng(0)
+    flag = (np.arange(400) % 100 == 0).astype(float)
+    counts = rng.poisson(1.0, 400).astype(float)
+    counts[0] = 40
+    table = pd.DataFrame({"flag": flag, "counts": counts})
+    columns = Preparation().fit(table).columns_
+    for column in columns:
+        about = _describe_number(column, 0.0, np.zeros(1))
+        assert about["step"] == 1 and about["low"] == 0
+        assert about["high"] >= 1 and about["high"].is_integer()
+    assert about["high"] < 40
 
 
 def test_the_page_starts_from_cells_that_belong_together() -> None:

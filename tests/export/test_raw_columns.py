@@ -13,6 +13,7 @@ from cavity import GPClassifier, GPRegressor, Preparation, export
 from cavity.common.onnx_graph import ML_DOMAIN, ML_OPSET, Graph, Value
 from cavity.errors import BadOption
 from cavity.tables.columns.dates import find_season, find_weekdays, find_years
+from cavity.tables.columns.text_kind import Text
 from cavity.tables.validation import Prepared
 from support import latent_columns, without_warnings
 
@@ -183,6 +184,31 @@ def test_features_are_those_of_python_to_the_last_bit():
         list(prepare.get_feature_names_out()).index("seen on weekday cos"),
     ]
     assert len(np.unique(cosine)) == 4
+
+
+def test_texts_have_the_same_bits_as_in_python():
+    """So that a threshold at the value of a frequent text sends it the same way."""
+    from cavity.export import raw_columns
+
+    rng = np.random.default_rng(0)
+    words = np.array(["ltd", "limited", "hotel", "agency", "north", "tours", "東京"])
+    names = [" ".join(rng.choice(words, 3)) + f" {k}" for k in range(300)]
+    table = pd.DataFrame({"company": [*names, *names, *["none given"] * 200]})
+    prepare = Preparation().fit(table, table["company"].str.contains("hotel"))
+    assert isinstance(prepare.columns_[0], Text)
+    table.loc[:9, "company"] = None
+    table.loc[10:19, "company"] = "  NEW   Hotel"
+    graph = Graph()
+    helper, kind = graph.onnx.helper, graph.onnx.TensorProto.DOUBLE
+    X, inputs, kinds = raw_columns.add_raw_columns(graph, prepare, kind)
+    output = helper.make_tensor_value_info(X.name, kind, ["n", "D"])
+    made = export._finish(graph, inputs, [output], {"inputs": json.dumps(kinds)})
+    cells = as_inputs(made, table)
+    for n in (800, 1):
+        few = {name: column[:n] for name, column in cells.items()}
+        with without_warnings():
+            expected = prepare.encode(table[:n])
+        np.testing.assert_array_equal(run(made, [X.name], few)[0], expected)
 
 
 def test_the_calendar_of_the_graph_is_that_of_numpy():

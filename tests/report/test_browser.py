@@ -145,7 +145,7 @@ def test_it_opens_without_complaints_tables_sort_marks_have_tooltips_and_a_phone
         [int(n) for n in part.split(",")] for part in find(dom, "sorted").split(";")
     )
     assert up == sorted(up) == down[::-1] and len(up) > 15
-    assert re.search(r"rows: predicted \d+%, right \d+%", find(dom, "tip-text"))
-    assert int(find(dom, "folded")) == text.count("<details>") == 4
+    assert re.search(r"\d+ rows: .* \d+%, true \d+%", find(dom, "tip-text"))
+    assert int(find(dom, "folded")) == text.count("<details>") == 5
     assert int(find(dom, "drawn")) == text.count("<svg") > 3
     assert int(find(dom, "wide")) <= 0

@@ -49,6 +49,14 @@ Group = Annotated[
     Text,
     _option(f"Column of groups, each counted once in intervals {AS_TRAINED}", "COL"),
 ]
+Labels = Annotated[Text, _option("Column of the labels.", "COL")]
+Ignore = Annotated[Texts, _option("Column to ignore; may be repeated.", "COL")]
+Effort = Annotated[Text, _option("fast or balanced.", "NAME")]
+Seed = Annotated[int | None, _option("Random seed (default 0).", "N")]
+Keep = Annotated[Texts, _option("Column of DATA to copy; may be repeated.", "COL")]
+TableOut = Annotated[
+    Text, _option(".csv or .parquet file (default: CSV on stdout).", "FILE")
+]
 COSTS_FILE = "File with the costs of decisions (see docs)."
 CostsFile = Annotated[Text, _option(COSTS_FILE, "TOML")]
 Json = Annotated[bool, _flag("json", "Print one JSON object instead of text.")]
@@ -156,13 +164,11 @@ def options(
 def fit(
     ctx: typer.Context,
     data: Data,
-    target: Annotated[Text, _option("Column of the labels.", "COL")] = None,
+    target: Labels = None,
     out: Annotated[
         Text, _option("Model file (default: named after DATA).", "MODEL")
     ] = None,
-    ignore: Annotated[
-        Texts, _option("Column to ignore; may be repeated.", "COL")
-    ] = None,
+    ignore: Ignore = None,
     group: Annotated[Text, HIDDEN] = None,
     regression: Annotated[
         bool,
@@ -176,7 +182,7 @@ def fit(
     method: Annotated[
         Text, _option("auto, ep, sep, rep, pep, gfitc, vi or laplace.", "NAME")
     ] = None,
-    effort: Annotated[Text, _option("fast or balanced.", "NAME")] = None,
+    effort: Effort = None,
     kernel: Annotated[
         Text, _option("Kernels joined with + and *: 'RBF + Linear'.", "NAMES")
     ] = None,
@@ -198,7 +204,7 @@ def fit(
         bool, _flag("resume", "Continue from the checkpoint, if it exists.")
     ] = False,
     dtype: Annotated[Text, HIDDEN] = None,
-    seed: Annotated[int | None, _option("Random seed (default 0).", "N")] = None,
+    seed: Seed = None,
     strict: Annotated[
         bool, _flag("strict", "Refuse cells that need a guess (see docs).")
     ] = False,
@@ -225,12 +231,8 @@ def fit(
 def predict(
     model: ModelFile,
     data: Data,
-    out: Annotated[
-        Text, _option(".csv or .parquet file (default: CSV on stdout).", "FILE")
-    ] = None,
-    keep: Annotated[
-        Texts, _option("Column of DATA to copy; may be repeated.", "COL")
-    ] = None,
+    out: TableOut = None,
+    keep: Keep = None,
     uncertainty: Annotated[
         bool, _flag("uncertainty", "Add total, aleatoric and epistemic entropy.")
     ] = False,
@@ -257,12 +259,8 @@ def decide(
     model: ModelFile,
     data: Data,
     costs: Annotated[str, _option(COSTS_FILE, "TOML")],
-    out: Annotated[
-        Text, _option(".csv or .parquet file (default: CSV on stdout).", "FILE")
-    ] = None,
-    keep: Annotated[
-        Texts, _option("Column of DATA to copy; may be repeated.", "COL")
-    ] = None,
+    out: TableOut = None,
+    keep: Keep = None,
 ) -> None:
     """Write the action of least expected cost for each row of DATA.
 
@@ -360,18 +358,16 @@ def explain(
 )
 def suspects(
     data: Data,
-    target: Annotated[Text, _option("Column of the labels.", "COL")] = None,
-    ignore: Annotated[
-        Texts, _option("Column to ignore; may be repeated.", "COL")
-    ] = None,
+    target: Labels = None,
+    ignore: Ignore = None,
     weight: Annotated[Text, _option("Column of the weights.", "COL")] = None,
     group: Annotated[
         Text, _option("Column of groups, whose rows stay together.", "COL")
     ] = None,
     rows: Annotated[int, _option("Print at most this many rows.", "N", min=1)] = 20,
     folds: Annotated[int, _option("Parts of the rows to predict.", "N", min=2)] = 5,
-    effort: Annotated[Text, _option("fast or balanced.", "NAME")] = None,
-    seed: Annotated[int | None, _option("Random seed (default 0).", "N")] = None,
+    effort: Effort = None,
+    seed: Seed = None,
     out: Annotated[Text, _option(".csv file for all rows.", "FILE")] = None,
 ) -> None:
     """List the rows of DATA by the probability of their label, the smallest first.

@@ -8,12 +8,12 @@ refuse = 0.7                    paid = 10
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cavity.cli.models import Predictor
+from cavity.cli.settings import read_toml
 from cavity.common.text_tables import format_grid
 from cavity.errors import BadOption, name_in_errors
 from cavity.prediction.decisions import Costs
@@ -29,21 +29,15 @@ def read_costs(path: str | Path, model: Predictor) -> Costs:
     if model.classes is None:
         raise BadOption(f"--costs {path}: a regressor has no classes to decide for.")
 
-    try:
-        content = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise BadOption(f"--costs {path} cannot be read: {error.strerror}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadOption(f"--costs {path} is not TOML: {error}.") from error
-
-    with name_in_errors(f"--costs {path}", BadOption):
+    name = f"--costs {path}"
+    content = read_toml(Path(path), name)
+    with name_in_errors(name, BadOption):
         costs = _make_costs(content)
         costs.matrix(model.classes)
     return costs
 
 
-def _make_costs(content: dict[str, Any]) -> Costs:
-    given = {key.replace("-", "_"): value for key, value in content.items()}
+def _make_costs(given: dict[str, Any]) -> Costs:
     unknown = [name for name in given if name not in ARGUMENTS]
     if unknown:
         raise BadOption(

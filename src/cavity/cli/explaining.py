@@ -49,8 +49,7 @@ def explain(
         )
 
     if background is not None:  # else reading the rows has reported it
-        for said in dict.fromkeys(str(warning.message) for warning in caught):
-            terminal.note(said)
+        terminal.note_warnings(caught)
     found = replace(found, names=tuple(map(name_column, found.names)))
     rows = [
         _describe_row(found, i, number)

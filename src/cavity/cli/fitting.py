@@ -7,7 +7,7 @@ import os
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -232,30 +232,20 @@ def _train(
     interrupts: Interrupts,
 ) -> None:
     begun = time.perf_counter()
-    stopped = 0
     interrupts.announcement = (
         f"stopping: if a model exists so far, it is saved to {settings.out}; interrupt "
         f"again to quit"
     )
-    more: dict[str, Any] = {}
-    if settings.validation is not None:
-        held = read_rows(open_table(settings.validation), table.prepare, terminal)
-        more["eval_set"] = (Prepared(held.X), held.y)
+    found: dict[str, Any] = {}
+    stopped = 0
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found: dict[str, Any] = {}
         try:
-            found = _fit(model, table, settings, deadline, more, terminal)
+            found = _fit(model, table, settings, deadline, terminal)
             interrupts.hold()  # inside `try`, so that no interrupt loses the model
         except KeyboardInterrupt as stop:
             stopped = exit_code(stop)
-            if not hasattr(model, "_fitted"):
-                raise fail(
-                    "interrupted before a first model existed; nothing was saved.",
-                    stopped,
-                ) from None
-
-            skip_importance(model)
+            _keep_first_model(model, stopped)
 
     said = {str(w.message) for w in caught if issubclass(w.category, SHOWN)}
     target = table.prepare.target_
@@ -286,19 +276,40 @@ def _train(
         )
 
 
+def show_stages(terminal: Terminal) -> AbstractContextManager[Any]:
+    """Print the stages of a fit, unless bars show them."""
+    if terminal.shows_bars:
+        return nullcontext()
+
+    return forward_stages(terminal.say)
+
+
+def _keep_first_model(model: Any, stopped: int) -> None:
+    """Keep the model of an interrupted fit; end the command if there is none."""
+    if not hasattr(model, "_fitted"):
+        raise fail(
+            "interrupted before a first model existed; nothing was saved.", stopped
+        )
+
+    skip_importance(model)
+
+
 def _fit(
     model: Any,
     table: InspectedTable,
     settings: Settings,
     deadline: Deadline,
-    more: dict[str, Any],
     terminal: Terminal,
 ) -> dict[str, Any]:
-    """Fit the model; `more`: other arguments of `fit`.
+    """Fit the model.
 
     Return what the notes say about a table in memory: baseline and rare classes.
     """
     prepare = table.prepare
+    more: dict[str, Any] = {}  # arguments of `fit`
+    if settings.validation is not None:
+        held = read_rows(open_table(settings.validation), prepare, terminal)
+        more["eval_set"] = (Prepared(held.X), held.y)
     if settings.group is not None and table.is_regression:
         raise BadOption(NO_GROUPS)
 
@@ -306,10 +317,7 @@ def _fit(
         f"Training on {len(prepare.names)} features (Ctrl-C stops and saves the "
         f"current model)"
     )
-    silent: Any = nullcontext()
-    if not terminal.shows_bars:
-        silent = forward_stages(terminal.say)
-    with name_in_errors(table.file.path), silent:
+    with name_in_errors(table.file.path), show_stages(terminal):
         if table.fits_memory:
             return _fit_in_memory(model, table, settings, deadline, more, terminal)
 
@@ -382,50 +390,57 @@ def _report(
     notes: Any = model.notes_
     useless = None if estimate is None else estimate.verdict
     for warning in [*notes["warnings"], *_find_class_warnings(model, estimate)]:
-        if warning == useless:
-            terminal.warn(warning)
-        else:
-            terminal.note(warning)
-    size = 0
-    if terminal.rank == 0:
-        size = settings.out.stat().st_size
-    classes = getattr(model, "classes_", np.empty(0)).tolist()
+        tell = terminal.warn if warning == useless else terminal.note
+        tell(warning)
+
+    _say_fit(model, terminal)
+    figures: dict[str, Any] | None = None
+    if estimate is not None:
+        terminal.say(str(estimate))
+        figures = estimate._asdict()
+        figures.pop("scores", None)
+    if _list_classes(model):
+        quality = estimate if isinstance(estimate, Estimate) else None
+        terminal.say(compare_logistic(notes, quality))
+
+    size = settings.out.stat().st_size if terminal.rank == 0 else 0
+    terminal.say(f"Saved {settings.out} ({max(1, round(size / 1000))} kB)")
     value = float(model.log_marginal_likelihood_)
-    evidence = None if math.isnan(value) else value
+    terminal.print_result(
+        {
+            "model": str(settings.out),
+            "bytes": size,
+            "classes": _list_classes(model),
+            "columns": dict(model.preparation_.describe()),
+            "plan": model.plan_.summarise(),
+            "epochs": model.n_epochs_,
+            "log_marginal_likelihood": None if math.isnan(value) else value,
+            "estimate": figures,
+            **{name: notes.get(name) for name in REPORTED},
+        }
+    )
+
+
+def _list_classes(model: Any) -> list[Any]:
+    """Return the labels of a classifier; a regressor has none."""
+    return getattr(model, "classes_", np.empty(0)).tolist()
+
+
+def _say_fit(model: Any, terminal: Terminal) -> None:
+    fit = view_fit(model)
+    classes = _list_classes(model)
     task = f"regression, method {model.method}"
-    points = f"{view_fit(model).model.Z.shape[-2]} inducing points"
+    points = f"{fit.model.Z.shape[-2]} inducing points"
     if classes:
         task = f"{len(classes)} classes"
         points += " per class"
     held = ""
     if model.history_ and "validation_nll" in model.history_[-1]:
         held = f"; validation NLL {model.history_[-1]['validation_nll']:.4f}"
+    evidence = format_evidence(float(model.log_marginal_likelihood_))
     terminal.say(
-        f"Trained in {notes['seconds']:.1f} s: {task}, {points}, {model.n_epochs_} "
-        f"epochs, {view_fit(model).evidence_name} {format_evidence(evidence)}{held}"
-    )
-    figures: dict[str, Any] | None = None
-    if estimate is not None:
-        terminal.say(str(estimate))
-        figures = estimate._asdict()
-        figures.pop("scores", None)
-
-    if classes:
-        quality = estimate if isinstance(estimate, Estimate) else None
-        terminal.say(compare_logistic(notes, quality))
-    terminal.say(f"Saved {settings.out} ({max(1, round(size / 1000))} kB)")
-    terminal.print_result(
-        {
-            "model": str(settings.out),
-            "bytes": size,
-            "classes": classes,
-            "columns": dict(model.preparation_.describe()),
-            "plan": model.plan_.summarise(),
-            "epochs": model.n_epochs_,
-            "log_marginal_likelihood": evidence,
-            "estimate": figures,
-            **{name: notes.get(name) for name in REPORTED},
-        }
+        f"Trained in {model.notes_['seconds']:.1f} s: {task}, {points}, "
+        f"{model.n_epochs_} epochs, {fit.evidence_name} {evidence}{held}"
     )
 
 

@@ -110,29 +110,31 @@ def _check(values: dict[str, Any]) -> None:
         )
 
 
-def _read_file(path: Path) -> dict[str, Any]:
+def read_toml(path: Path, name: str) -> dict[str, Any]:
+    """Return a TOML file by its keys, with "_" for "-"; `name`: of the file in errors."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
-        raise BadOption(f"{path} cannot be read: {error.strerror}.") from error
+        raise BadOption(f"{name} cannot be read: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadOption(f"{path} is not TOML: {error}.") from error
+        raise BadOption(f"{name} is not TOML: {error}.") from error
 
+    return {key.replace("-", "_"): value for key, value in content.items()}
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    values = read_toml(path, str(path))
     from cavity.estimators import GPClassifier, GPRegressor
 
     arguments = [*list_arguments(GPClassifier), *list_arguments(GPRegressor)]
     known = [*OWN, *(name for name in dict.fromkeys(arguments) if name not in NOT_HERE)]
-    values = {}
-    for key, value in content.items():
-        name = key.replace("-", "_")
-        if name not in known:
-            hint = f"known keys are {', '.join(known)}."
-            near = " or ".join(map(repr, get_close_matches(name, known, 3)))
-            if near:
-                hint = f"did you mean {near}?"
-            raise BadOption(f"{path}: unknown key {key!r}; {hint}")
-
-        values[name] = value
+    unknown = next((name for name in values if name not in known), None)
+    if unknown is not None:
+        hint = f"known keys are {', '.join(known)}."
+        near = " or ".join(map(repr, get_close_matches(unknown, known, 3)))
+        if near:
+            hint = f"did you mean {near}?"
+        raise BadOption(f"{path}: unknown key {unknown!r}; {hint}")
 
     if not isinstance(values.get("ignore", []), list):
         raise BadOption(f'{path}: ignore must be a list of columns, ["a", "b"].')

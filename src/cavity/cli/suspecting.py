@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import csv
 import warnings
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
 from cavity.cli import settings as reading
-from cavity.cli.fitting import InspectedTable, inspect_table, make_model, read_rows
+from cavity.cli.fitting import (
+    InspectedTable,
+    inspect_table,
+    make_model,
+    read_rows,
+    show_stages,
+)
 from cavity.cli.outputs import check_out
+from cavity.cli.settings import Settings
 from cavity.cli.terminal import Terminal, Text
-from cavity.common.progress import forward_stages
 from cavity.common.text_tables import format_grid, format_label
 from cavity.common.types import Ints
 from cavity.errors import BadOption
+from cavity.prediction.ranked_rows import SuspectLabels
 from cavity.tables.validation import Prepared
 
 HEAD = ("row", "label", "probability", "suggested")
@@ -51,25 +57,8 @@ def suspects(
         check_out(out, data, example="suspects.csv")
     model = make_model(chosen, terminal, regression=False)
     table = inspect_table(data, chosen, terminal)
-    if table.is_regression:
-        raise BadOption(
-            f"the target {chosen.target!r} has many values, and suspects needs labels: "
-            "name a column of classes with --target."
-        )
-    if not table.fits_memory:
-        raise BadOption(f"{data} is too large for suspects: give a part of its rows.")
-
-    X, y, w, g = read_rows(table.file, table.prepare, terminal, weight, group)
-    silent: Any = nullcontext()
-    if not terminal.shows_bars:
-        silent = forward_stages(terminal.say)
-    with warnings.catch_warnings(record=True) as caught, silent:
-        warnings.simplefilter("always")
-        model.fit(Prepared(X, table.prepare), y, w, groups=g)
-        found = model.suspect_labels(folds=folds)
-
-    for text in dict.fromkeys(str(w.message) for w in caught):
-        terminal.note(text)
+    _check_table(table, chosen)
+    found = _find_suspects(model, table, chosen, folds, terminal)
     numbers = _number_rows(table)
     lines = [
         (int(numbers[row]), format_label(label), float(p), format_label(other))
@@ -87,6 +76,38 @@ def suspects(
     terminal.say(format_grid(shown, right=(0, 2)))
     listed = [dict(zip(HEAD, line, strict=True)) for line in first]
     terminal.print_result({"scored": len(lines), "rows": listed})
+
+
+def _check_table(table: InspectedTable, settings: Settings) -> None:
+    if table.is_regression:
+        raise BadOption(
+            f"the target {settings.target!r} has many values, and suspects needs "
+            "labels: name a column of classes with --target."
+        )
+    if not table.fits_memory:
+        raise BadOption(
+            f"{table.file.path} is too large for suspects: give a part of its rows."
+        )
+
+
+def _find_suspects(
+    model: Any,
+    table: InspectedTable,
+    settings: Settings,
+    folds: int,
+    terminal: Terminal,
+) -> SuspectLabels:
+    """Fit the model, and score every label by models that did not see its row."""
+    X, y, weight, group = read_rows(
+        table.file, table.prepare, terminal, settings.weight, settings.group
+    )
+    with warnings.catch_warnings(record=True) as caught, show_stages(terminal):
+        warnings.simplefilter("always")
+        model.fit(Prepared(X, table.prepare), y, weight, groups=group)
+        found: SuspectLabels = model.suspect_labels(folds=folds)
+
+    terminal.note_warnings(caught)
+    return found
 
 
 def _number_rows(table: InspectedTable) -> Ints:

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from warnings import WarningMessage
 
 import typer
 
@@ -106,6 +107,11 @@ class Terminal:
         """Print a note to stderr, unless --quiet."""
         if not self.quiet:
             typer.echo(f"note: {text}", err=True)
+
+    def note_warnings(self, caught: Iterable[WarningMessage]) -> None:
+        """Print each different warning as a note."""
+        for text in dict.fromkeys(str(found.message) for found in caught):
+            self.note(text)
 
     def warn(self, text: str) -> None:
         """Print a warning to stderr, also if --quiet."""

@@ -295,6 +295,7 @@ NUMPY: Any = SimpleNamespace(
     join=np.concatenate,
     find=np.flatnonzero,
     arange=lambda n, like: np.arange(n, dtype=np.float64),
+    half_steps=lambda n: np.arange(0.5, n),
     logsumexp=_logsumexp,
     log_softmax=_log_softmax,
     concat=lambda parts: np.concatenate(parts, -1),
@@ -309,9 +310,13 @@ NUMPY: Any = SimpleNamespace(
     solve_lower_t=_solve_lower_t,
 )
 GRAPH: Any = SimpleNamespace(
-    **{kind.lower(): _node(kind) for kind in "Log Sqrt Abs Cos Sin Tanh Where".split()},
+    **{
+        kind.lower(): _node(kind)
+        for kind in "Log Sqrt Abs Cos Sin Tanh Where Ceil".split()
+    },
     largest=lambda x: LARGEST,
     exp=_node("Exp", np.exp),
+    half_steps=lambda n: n.graph.op("Range", 0.5, n, 1.0),
     log1p=lambda x: (x + 1.0).log(),
     maximum=_node("Max"),
     minimum=_node("Min"),

@@ -18,6 +18,7 @@ TEXT_OPSET = 20  # of graphs that match texts
 IR_VERSION = 8
 ML_DOMAIN = "ai.onnx.ml"  # has LabelEncoder, and trees in float64
 ML_OPSET = 3
+RESULTS = {"TopK": 2, "Unique": 3}  # of operators with several
 
 
 def package(name: str) -> Any:
@@ -40,11 +41,9 @@ class Graph:
 
     def op(self, kind: str, *inputs: Any, **attributes: Any) -> Value:
         """Add a node and return its result, the first one if there are several."""
+        names = [self.value(x).name for x in inputs]  # may add nodes
         name = f"cavity/v{len(self.nodes)}"  # no column has such a name
-        results = [name]
-        if kind == "TopK":
-            results.append(f"{name}_rank")
-        names = [self.value(x).name for x in inputs]
+        results = [name, *(f"{name}_{k}" for k in range(1, RESULTS.get(kind, 1)))]
         node = self.onnx.helper.make_node(kind, names, results, **attributes)
         self.nodes.append(node)
         return Value(self, name)
@@ -57,11 +56,13 @@ class Graph:
         if isinstance(x, int):
             x = float(x)
         array = np.ascontiguousarray(x)
-        if array.dtype.kind == "f":
-            array = array.astype(np.float64)
         name = f"cavity/c{len(self.constants)}"
         self.constants.append(self.onnx.numpy_helper.from_array(array, name))
-        return Value(self, name)
+        constant = Value(self, name)
+        if array.dtype == np.float32:  # takes half the bytes in the file
+            return to_double(constant)
+
+        return constant
 
 
 def to_double(value: Value) -> Value:

@@ -62,6 +62,7 @@ TORCH = SimpleNamespace(
     join=torch.cat,
     find=lambda x: x.nonzero()[:, 0],
     arange=lambda n, like: torch.arange(n, dtype=like.dtype, device=like.device),
+    half_steps=lambda n: torch.arange(0.5, float(n), dtype=n.dtype, device=n.device),
     log_softmax=lambda x: x.log_softmax(-1),
     concat=lambda parts: torch.cat(parts, -1),
     stack=lambda parts: torch.stack(parts, -1),

@@ -142,7 +142,7 @@ class GPEstimator(Explains, Learnt, BaseEstimator):
     @property
     def plan_(self) -> Any:
         """Decisions of the fit, with reasons."""
-        plan = self._result.plan if hasattr(self, "_result") else None
+        plan = self._find_result("plan_").plan
         if plan is None:
             raise AttributeError("plan_ exists after fit().")
 
@@ -214,15 +214,8 @@ class GPEstimator(Explains, Learnt, BaseEstimator):
             The estimator.
         """
         check_is_fitted(self, "_fitted")
-        self._result = self._result_on(resolve_device(device))
+        self._result = self._result.to(resolve_device(device))
         return self
-
-    def _result_on(self, device: Any) -> Result:
-        model = self._result.model.to(device)
-        rows = self._result.rows
-        if rows is not None:
-            rows = rows.to(device)
-        return self._result._replace(model=model, rows=rows)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for pickle: the model on the CPU, without training rows."""
@@ -264,7 +257,7 @@ class GPEstimator(Explains, Learnt, BaseEstimator):
         check_is_fitted(self, "_fitted")
         classes = getattr(self, "classes_", None)
         self._find_importance()
-        result = self._result_on("cpu")._replace(
+        result = self._result.to("cpu")._replace(
             classes=classes, warnings=tuple(self.fit_warnings_)
         )
         return Record(

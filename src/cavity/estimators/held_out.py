@@ -83,20 +83,17 @@ class JudgedByRows(GPEstimator):
 
     def _judged(self, name: str) -> Result:
         """Return the result, judged by leave-one-out if nothing else has judged it."""
-        if not hasattr(self, "_result"):
-            raise AttributeError(f"{name} exists after fit().")
-        if self._result.loo is not None:
+        result = self._find_result(name)
+        if result.loo is not None:
             from cavity.fitting.classification import judge_recorded
 
-            self._result = judge_recorded(self._result)
-        return self._result
+            result = self._result = judge_recorded(result)
+        return result
 
     @property
     def temperature_(self) -> float:
         """1/w of softmax(w log p): above 1 if the model was too confident."""
-        if not hasattr(self, "_result"):
-            raise AttributeError("temperature_ exists after fit().")
-
+        self._find_result("temperature_")
         self._refuse_pool("temperature_")
         return 1 / self._fitted.pool.weight
 

@@ -114,20 +114,7 @@ def sample(
     lower = np.linalg.cholesky(_estimate_curvature(target, center))
     root = np.linalg.inv(lower).T
 
-    # Mici evaluates again at every draw; a closure, because Mici copies objects
-    @lru_cache(REMEMBERED)
-    def evaluate_at(z: bytes) -> tuple[float, Floats]:
-        return target(center + root @ np.frombuffer(z))
-
-    def energy(z: Floats) -> float:
-        value, _ = evaluate_at(z.tobytes())
-        return -value
-
-    def slope(z: Floats) -> tuple[Floats, float]:
-        value, gradient = evaluate_at(z.tobytes())
-        return -(root.T @ gradient), -value
-
-    system = mici.systems.EuclideanMetricSystem(energy, grad_neg_log_dens=slope)
+    system = _make_system(mici.systems, target, center, root)
 
     def trace(state: Any) -> dict[str, Any]:
         return {
@@ -155,6 +142,25 @@ def sample(
         acceptance=np.stack(statistics["av_metrop_accept_prob"]),
         diverging=np.stack(statistics["diverging"]),
     )
+
+
+def _make_system(systems: Any, target: LogDensity, center: Floats, root: Floats) -> Any:
+    """Return the density of z for Mici."""
+
+    # Mici evaluates again at every draw; a closure, because Mici copies objects
+    @lru_cache(REMEMBERED)
+    def evaluate_at(z: bytes) -> tuple[float, Floats]:
+        return target(center + root @ np.frombuffer(z))
+
+    def energy(z: Floats) -> float:
+        value, _ = evaluate_at(z.tobytes())
+        return -value
+
+    def slope(z: Floats) -> tuple[Floats, float]:
+        value, gradient = evaluate_at(z.tobytes())
+        return -(root.T @ gradient), -value
+
+    return systems.EuclideanMetricSystem(energy, grad_neg_log_dens=slope)
 
 
 def _make_adapters(adapters: Any, accept: float, P: int, warmup: int) -> list[Any]:

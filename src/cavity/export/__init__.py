@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cavity.common import onnx_graph
 from cavity.common.files import write_bytes
 from cavity.common.namespaces import GRAPH, TINY
-from cavity.common.onnx_graph import ML_DOMAIN, Graph, Value, to_double
+from cavity.common.onnx_graph import ML_DOMAIN, Graph, Value, concatenate, to_double
 from cavity.common.removed import explain_removed
 from cavity.common.version import __version__
 from cavity.errors import BadOption
@@ -198,7 +198,7 @@ def add_trees(forest: Forest, X: Value) -> Value:
     a relative error of 6e-8.
     """
     graph = X.graph
-    X = forest.add_codes(X)
+    X, forest = _append_codes(forest, X)
     if not forest.boosted:
         X = to_double(graph.op("Cast", X, to=graph.onnx.TensorProto.FLOAT))
     nodes = _list_nodes(forest, graph.onnx)
@@ -210,6 +210,26 @@ def add_trees(forest: Forest, X: Value) -> Value:
 
     p = (p / p.sum(1, keepdims=True)).at_least(LEAST)
     return (p / p.sum(1, keepdims=True)).log()
+
+
+def _append_codes(forest: Forest, X: Value) -> tuple[Value, Forest]:
+    """Append a column per category with its code, for the trees to read.
+
+    So the graph holds no square matrix of all features.
+    """
+    if not len(forest.code):
+        return X, forest
+
+    D = len(forest.code)
+    first, category = np.unique(forest.block, return_inverse=True)
+    counts = np.bincount(category)
+    codes = np.zeros((D, len(first)))
+    codes[np.arange(D), category] = forest.code
+    coded = counts > 1
+    place = np.arange(D)
+    place[first[coded]] = D + np.arange(coded.sum())
+    appended = concatenate([X, X @ codes[:, coded]])
+    return appended, forest._replace(feature=place[forest.feature])
 
 
 def _list_nodes(forest: Forest, onnx: Any) -> dict[str, Any]:

@@ -91,9 +91,15 @@ def _encode_category(graph: Graph, column: Category, cells: Value) -> Value:
 
 
 def _encode_text(graph: Graph, column: Text, cells: Value) -> Value:
-    """Match the cells with each of the column's n-grams or whole texts."""
+    """Match the cells with each of the column's n-grams or whole texts.
+
+    Each different text is matched once.
+    """
+    different = graph.op("Unique", cells)
+    number = Value(graph, f"{different.name}_2")  # of each cell's text
     space = np.array(" ", dtype=object)
-    padded = graph.op("StringConcat", graph.op("StringConcat", space, cells), space)
+    texts = graph.op("StringConcat", space, different[:, None])
+    padded = graph.op("StringConcat", texts, space)
     matches = []
     for gram in column.grams:
         rest = ".*" if len(gram) <= max(GRAM_SIZES) else ""
@@ -104,7 +110,9 @@ def _encode_text(graph: Graph, column: Text, cells: Value) -> Value:
     B = to_double(concatenate(matches))
     count = graph.op("ReduceSum", B, np.array([1]))
     lacks = to_double(_number_texts(cells, list(MISSING), [1] * len(MISSING), 0))
-    X = (B / count.at_least(1.0).sqrt()) @ column.find_weights() * (1.0 - lacks)
+    # in the order of `Text.encode_texts`: trees may split between values one bit apart
+    found = (B @ column.find_weights()) / count.at_least(1.0).sqrt()
+    X = graph.op("Gather", found, number) * (1.0 - lacks)
     return concatenate([X, lacks] if column.missing else [X])
 
 

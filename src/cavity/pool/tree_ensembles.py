@@ -35,16 +35,8 @@ NO_CODES: Any = np.empty(0)
 
 
 def add_codes(X: Any, block: Index, code: Floats) -> Any:
-    """Return rows with a code at the first feature of each category: see `Forest`.
-
-    X is an array or a value of an ONNX graph.
-    """
+    """Return rows with a code at the first feature of each category: see `Forest`."""
     own = np.arange(len(code))
-    if not isinstance(X, np.ndarray):
-        codes = np.zeros((len(code), len(code)))
-        codes[own, block] = code
-        return X @ codes
-
     coded = X.copy()
     for first in np.unique(block[block != own]):
         levels = np.flatnonzero(block == first)
@@ -87,7 +79,7 @@ class Forest(_Arrays):
         return Forest, tuple(self)
 
     def add_codes(self, X: Any) -> Any:
-        """Return rows, an array or an ONNX value, with the codes of categories."""
+        """Return rows with the codes of categories."""
         if len(self.code):
             return add_codes(X, self.block, self.code)
 

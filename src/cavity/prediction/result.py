@@ -90,6 +90,13 @@ class Result(NamedTuple):
     members: MemberScores | None = None  # None if no rows judged the members
     trained: LabelledTable | None = None  # the rows of a fit in memory
 
+    def to(self, device: Any) -> Result:
+        """Return the result with its model on a device."""
+        rows = self.rows
+        if rows is not None:
+            rows = rows.to(device)
+        return self._replace(model=self.model.to(device), rows=rows)
+
     def without_rows(self) -> Result:
         """Return the result without values of single rows."""
         return self._replace(

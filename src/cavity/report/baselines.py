@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from cavity.common.types import Floats
+from cavity.common.types import Flags, Floats
 from cavity.tables.labels import read_groups
 from cavity.tables.splitting import choose_folds
 
@@ -53,17 +53,17 @@ def logistic_log_loss(
         if groups is not None:
             groups = np.asarray(groups)[chosen]
 
-    classes, codes = np.unique(y, return_inverse=True)
     w = np.ones(len(X))
     if weight is not None:
         w = np.asarray(weight, dtype=np.float64)
+    classes, codes = np.unique(y, return_inverse=True)
+    group = None if groups is None else read_groups(groups, len(X))
     counts = w > 0
-    group = None
-    if groups is not None:
-        group = read_groups(groups, len(X))[counts]
-    X = X[counts]
-    codes = codes[counts]
-    w = w[counts]
+    if not counts.all():
+        X = X[counts]
+        codes = codes[counts]
+        w = w[counts]
+        group = None if group is None else group[counts]
     spread = X.std(0)
     X = (X - X.mean(0)) / np.where(spread > 0, spread, 1.0)
     fold = choose_folds(X, codes, FOLDS, seed, group=group)
@@ -73,17 +73,20 @@ def logistic_log_loss(
             break
 
         held = fold == i
-        if not held.any() or len(set(codes[~held])) < len(classes):
-            continue
-
-        model = LogisticRegression(max_iter=300)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            model.fit(X[~held], codes[~held], w[~held])
-            log_p = model.predict_log_proba(X[held])
-
-        own = log_p[np.arange(held.sum()), codes[held]]
-        loss -= float(w[held] @ np.maximum(own, LEAST_LOG))
-        total += float(w[held].sum())
+        if held.any() and len(set(codes[~held])) == len(classes):
+            loss += _judge_fold(X, codes, w, held)
+            total += float(w[held].sum())
 
     return loss / total if total else None
+
+
+def _judge_fold(X: Floats, codes: Any, weight: Floats, held: Flags) -> float:
+    """Return the weighted sum of losses of held rows, by a fit to the others."""
+    model = LogisticRegression(max_iter=300)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X[~held], codes[~held], weight[~held])
+        log_p = model.predict_log_proba(X[held])
+
+    own = log_p[np.arange(held.sum()), codes[held]]
+    return -float(weight[held] @ np.maximum(own, LEAST_LOG))

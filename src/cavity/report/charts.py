@@ -12,15 +12,11 @@ import numpy as np
 from cavity.common.scoring import NORMAL_95
 from cavity.common.text_tables import name_column
 from cavity.common.types import Floats
-from cavity.explain.partial_dependence import (
-    PartialDependence,
-    describe_sample,
-    format_value,
-)
+from cavity.explain.partial_dependence import PartialDependence, format_value
 from cavity.report.calibration import reliability
 from cavity.report.colours import name_series
 from cavity.report.selective import rejection
-from cavity.report.svg import Plot, Range, choose_dates
+from cavity.report.svg import UNIT, Plot, Range, choose_dates
 from cavity.report.templates import format_number
 
 MAX_SERIES = 6  # classes that partial dependence shows
@@ -40,20 +36,12 @@ class Figure(NamedTuple):
 def draw_calibration(P: Floats, codes: Any) -> Figure:
     table = reliability(P, codes)
     labels = ("probability of the predicted class", "share that is right")
-    plot = Plot((0, 1), (0, 1), labels=labels)
-    plot.line([0, 1], [0, 1], "reference")
-    plot.line(table.confidence[table.many], table.accuracy[table.many], "c0")
-    filled = np.flatnonzero(table.rows)
-    for k in filled:
-        said = table.confidence[k]
-        right = table.accuracy[k]
-        plot.whisker((said, said), (table.low[k], table.high[k]), "c0")
-        kind = "c0" if table.many[k] else "c0 pale"
-        tip = f"{table.rows[k]} rows: predicted {said:.0%}, right {right:.0%}"
-        plot.dot(said, right, kind, tip, radius=3 + 6 * np.sqrt(table.share[k]))
-
+    plot = Plot(UNIT, UNIT, labels=labels)
+    filled = table.rows > 0
+    plot.diagonal()
+    plot.bins(table, filled, "c0", ("predicted", "right"), size=6)
     alt = (
-        f"Reliability diagram of {len(filled)} bins with rows; expected calibration "
+        f"Reliability diagram of {filled.sum()} bins with rows; expected calibration "
         f"error {table.error:.3f}."
     )
     caption = (
@@ -72,12 +60,10 @@ def draw_rejection(P: Floats, codes: Any) -> Figure:
     rejected = curve.rejected[keep]
     error = curve.error[keep]
     labels = ("share of rows set aside", "error of the others")
-    plot = Plot((0, 1), (0, max(error.max(), 0.05)), labels=labels)
+    plot = Plot(UNIT, (0, max(error.max(), 0.05)), labels=labels)
     plot.line(rejected, error, "c1")
-    for x, y in zip(rejected[::6], error[::6], strict=True):
-        tip = f"{x:.0%} of the rows set aside: {y:.1%} errors among the others"
-        plot.dot(x, y, "c1", tip, radius=3)
-
+    said = "{:.0%} of the rows set aside: {:.1%} errors among the others"
+    plot.dots(rejected[::6], error[::6], "c1", said.format)
     middle = int(np.searchsorted(curve.rejected, 0.5))
     half = curve.error[min(middle, len(curve.error) - 1)]
     alt = (
@@ -104,6 +90,15 @@ class Series(NamedTuple):
         high = format_number(self.high[i], 3)
         return f"{value}: {self.name} {mean} ({low} to {high})"
 
+    def extremes(self, values: Any) -> str:
+        """Say where the curve is lowest and highest."""
+        texts = []
+        for i in (self.mean.argmin(), self.mean.argmax()):
+            texts.append(
+                f"{format_number(self.mean[i], 3)} at {format_value(values[i])}"
+            )
+        return f"{self.name}: lowest {texts[0]}, highest {texts[1]}."
+
     def ends(self) -> str:
         first = format_number(self.mean[0], 3)
         last = format_number(self.mean[-1], 3)
@@ -126,14 +121,13 @@ def draw_dependence(
     mean = found.mean.reshape(n, -1)
     low = found.low.reshape(n, -1)
     high = found.high.reshape(n, -1)
-    if found.classes is None:
-        names = [target]
-        what = f"mean {target.removeprefix('the ')}"
-        bounds = (float(low.min()), float(high.max()))
-    else:
-        names = [str(c) for c in found.classes]
+    names = [target]
+    what = f"mean {target.removeprefix('the ')}"
+    bounds = (float(low.min()), float(high.max()))
+    if found.classes is not None:
+        names = list(map(str, found.classes))
         what = "mean probability"
-        bounds = (0.0, 1.0)
+        bounds = UNIT
 
     changes = np.ptp(mean, axis=0)
     if positive is not None:
@@ -147,10 +141,8 @@ def draw_dependence(
     draw = _draw_levels if found.kind == "category" else _draw_line
     plot = draw(found, series, bounds, what)
 
-    caption = (
-        f"Importance {importance:.2f} nats. Shaded or in whiskers: {found.level:.0%} "
-        f"interval of the mean over {describe_sample(found.rows, found.total)}."
-    )
+    widest = max(series, key=lambda s: np.ptp(s.mean))
+    caption = f"Importance {importance:.2f} nats. {widest.extremes(found.values)}"
     if 2 < len(names) > len(shown):
         caption += f" Only the {len(shown)} classes that change most."
     legend = {}
@@ -163,47 +155,35 @@ def draw_dependence(
 def _draw_line(
     found: PartialDependence, series: list[Series], bounds: Range, what: str
 ) -> str:
-    missing = np.isnan(found.values)
-    known = found.values[~missing]
+    known = ~np.isnan(found.values)
+    values = found.values[known]
     if found.kind == "date":
-        known = known.astype("datetime64[s]")
-    x = known.astype(np.float64)
-    first = 0.0
-    last = 1.0
-    if len(x):
-        first = float(x.min())
-        last = float(x.max())
+        values = values.astype("datetime64[s]")
+    x = values.astype(np.float64)
+    first, last = (x[0], x[-1]) if len(x) else UNIT  # they ascend
     end = last
-    if missing.any():  # they are drawn at the right
+    if not known.all():  # missing is drawn at the right
         end += 0.18 * (last - first)
     plot = Plot((first, end), bounds, labels=(name_column(found.name), what))
 
+    pale = " pale" if len(series) > 3 else ""
     for s in series:
-        band = s.kind
-        if len(series) > 3:
-            band += " pale"
+        plot.band(x, s.low[known], s.high[known], s.kind + pale)
+        plot.line(x, s.mean[known], s.kind)
 
-        plot.band(x, s.low[~missing], s.high[~missing], band)
-        plot.line(x, s.mean[~missing], s.kind)
-
-    places = np.full(len(missing), plot.xlim[1])
-    places[~missing] = x
+    texts = list(map(format_value, found.values))
     for s in series:
-        for i, place in enumerate(places):
-            kind = s.kind
-            radius = 3
-            if missing[i]:
-                plot.whisker((place, place), (s.low[i], s.high[i]), s.kind)
-                kind += " hollow"
-                radius = 4
-
-            tip = s.tip(i, format_value(found.values[i]))
-            plot.dot(place, s.mean[i], kind, tip, radius)
+        for i, k in enumerate(np.flatnonzero(known).tolist()):
+            plot.dot(x[i], s.mean[k], s.kind, s.tip(k, texts[k]), radius=3)
+        for k in np.flatnonzero(~known).tolist():
+            place = plot.xlim[1]
+            plot.whisker((place, place), (s.low[k], s.high[k]), s.kind)
+            plot.dot(place, s.mean[k], f"{s.kind} hollow", s.tip(k, texts[k]))
 
     ticks = plot.ticks_across()
     if found.kind == "date":
         ticks = choose_dates(first, last)
-    if missing.any():
+    if not known.all():
         inside = [tick for tick in ticks if tick[0] <= last]
         ticks = [*inside, (plot.xlim[1], "missing")]
     changes = ", ".join(s.ends() for s in series)
@@ -270,12 +250,10 @@ def draw_coverage(mean: Floats, std: Floats, y: Floats) -> Figure:
     plot = Plot((0.4, 1), (min(0.4, *inside), 1), labels=labels)
     plot.line([0.4, 1], [0.4, 1], "reference")
     plot.line(LEVELS, inside, "c0")
-    found = []
-    for level, share in zip(LEVELS, inside, strict=True):
-        tip = f"{level:.0%} intervals hold {share:.0%} of the rows"
-        plot.dot(level, share, "c0", tip)
-        found.append(f"{share:.2f} of {level:.2f}")
-
+    said = "{:.0%} intervals hold {:.0%} of the rows"
+    plot.dots(LEVELS, inside, "c0", said.format, radius=4)
+    each = zip(LEVELS, inside, strict=True)
+    found = [f"{share:.2f} of {level:.2f}" for level, share in each]
     caption = (
         "On the diagonal, intervals hold as many rows as they should. Below it they "
         "are too narrow."

@@ -9,7 +9,7 @@ from cavity.common.types import Floats, Ints
 from cavity.report.charts import MAX_SERIES, Figure
 from cavity.report.colours import name_series
 from cavity.report.detection import Detection
-from cavity.report.svg import Plot
+from cavity.report.svg import UNIT, Plot
 
 POINTS = 200  # of a curve
 DOTS = 10  # of a curve that show their numbers
@@ -24,28 +24,24 @@ def draw_reliability(
     With two classes, only the positive one: the other is its mirror image.
     """
     counts = np.bincount(y, minlength=len(classes))
-    frequent = np.argsort(-counts, kind="stable")
-    shown = frequent[:MAX_SERIES].tolist()
     if positive is not None:
-        shown = [positive] + [c for c in shown if c != positive]
-    shown = sorted(shown[: 1 if len(classes) == 2 else MAX_SERIES])
-
-    name = "a class" if len(shown) > 1 else classes[shown[0]]
+        counts[positive] = len(y) + 1  # it comes first
+    most = 1 if len(classes) == 2 else MAX_SERIES
+    shown = sorted(np.argsort(-counts, kind="stable")[:most].tolist())
+    alone = len(shown) == 1
+    name = classes[shown[0]] if alone else "a class"
     labels = (f"probability of {name}", f"share of rows of {name}")
-    plot = Plot((0, 1), (0, 1), labels=labels)
-    plot.line([0, 1], [0, 1], "reference")
+    plot = Plot(UNIT, UNIT, labels=labels)
+    plot.diagonal()
     off = []
+    sparse = False
     for c in shown:
         table = bin_events(P[:, c], y == c)
-        kind = name_series(c)
-        plot.line(table.confidence[table.many], table.accuracy[table.many], kind)
-        for k in np.flatnonzero(table.rows):
-            said = table.confidence[k]
-            true = table.accuracy[k]
-            plot.whisker((said, said), (table.low[k], table.high[k]), kind)
-            dot = kind if table.many[k] else f"{kind} pale"
-            tip = f"{table.rows[k]} rows: {classes[c]} {said:.0%}, true {true:.0%}"
-            plot.dot(said, true, dot, tip, radius=2 + 5 * np.sqrt(table.share[k]))
+        drawn = table.rows > 0
+        if not alone and table.many.any():  # whiskers of few rows hide the others
+            sparse |= bool((drawn & ~table.many).any())
+            drawn = table.many
+        plot.bins(table, drawn, name_series(c), (classes[c], "true"))
         off.append(f"{classes[c]} {table.error:.3f}")
 
     alt = f"Reliability of each class, off on average by {', '.join(off)}."
@@ -53,11 +49,11 @@ def draw_reliability(
         "On the diagonal, a class is as frequent as its probability says. Larger dots "
         "have more rows; whiskers are one standard error."
     )
+    if sparse:
+        caption += " Bins with few rows are not drawn."
     if len(shown) < len(classes) and len(classes) > 2:
         caption += f" Only {len(shown)} of {len(classes)} classes, the most frequent."
-    legend = {}
-    if len(shown) > 1:
-        legend = {c: classes[c] for c in shown}
+    legend = {} if alone else {c: classes[c] for c in shown}
     head = "Are the probabilities of each class right?"
     return Figure("reliability", plot.render(alt), caption, head, legend)
 
@@ -68,12 +64,16 @@ def draw_gain(found: Detection, name: str) -> Figure:
     selected = found.selected[keep]
     recall = found.recall[keep]
     labels = ("share of rows looked at", f"share of {name} found")
-    plot = Plot((0, 1), (0, 1), labels=labels)
-    plot.line([0, 1], [0, 1], "reference")
+    plot = Plot(UNIT, UNIT, labels=labels)
+    plot.diagonal()
     plot.line([0, *selected], [0, *recall], "c0")
-    for k in _mark(len(keep)):
-        tip = f"{selected[k]:.0%} of the rows hold {recall[k]:.0%} of {name}"
-        plot.dot(selected[k], recall[k], "c0", tip, radius=3)
+    every = max(1, len(keep) // DOTS)
+    plot.dots(
+        selected[::every],
+        recall[::every],
+        "c0",
+        lambda x, y: f"{x:.0%} of the rows hold {y:.0%} of {name}",
+    )
 
     fifth = float(np.interp(FIFTH, [0, *found.selected], [0, *found.recall]))
     alt = f"A fifth of the rows holds {fifth:.2f} of the rows of {name}."
@@ -90,10 +90,10 @@ def draw_precision_recall(found: Detection, name: str) -> Figure:
     recall = found.recall[keep]
     precision = found.precision[keep]
     labels = (f"recall: share of {name} found", "precision: share that is right")
-    plot = Plot((0, 1), (0, 1), labels=labels)
+    plot = Plot(UNIT, UNIT, labels=labels)
     plot.line([0, 1], [found.share, found.share], "reference")
     plot.line(recall, precision, "c0")
-    for k in _mark(len(keep)):
+    for k in range(0, len(keep), max(1, len(keep) // DOTS)):
         tip = (
             f"probability of {name} from {found.threshold[keep[k]]:.3f}: "
             f"{recall[k]:.0%} found, {precision[k]:.0%} of the alarms right"
@@ -112,8 +112,3 @@ def draw_precision_recall(found: Detection, name: str) -> Figure:
 def _thin(n: int) -> Ints:
     """Choose points of a curve of n points, both ends included."""
     return np.unique(np.linspace(0, n - 1, min(n, POINTS)).round().astype(np.int64))
-
-
-def _mark(n: int) -> range:
-    """Choose the points of a curve that show their numbers."""
-    return range(0, n, max(1, n // DOTS))

@@ -16,7 +16,7 @@ from cavity.report.class_curves import draw_gain, draw_precision_recall
 from cavity.report.detection import detect
 from cavity.report.findings import Findings
 from cavity.report.scores import bootstrap
-from cavity.report.svg import Plot
+from cavity.report.svg import UNIT, Plot
 from cavity.report.templates import format_number
 
 DECIDE = "decide"
@@ -44,6 +44,22 @@ class RuleCosts(NamedTuple):
 
         return lines
 
+    def describe(self) -> str:
+        """Say what deciding costs, next to the cheapest other rule."""
+        costs = dict(self.values)
+        own = costs.pop(DECIDE)
+        other = min(costs, key=lambda rule: costs[rule])
+        low, high = self.more[other]
+        verdict = "may be noise"
+        if low > 0:
+            verdict = "is not noise"
+        if high < 0:
+            verdict = "speaks against the probabilities"
+        return (
+            f"By the given costs, deciding costs {own:.3g} per row; the best other "
+            f"rule, {other}, costs {costs[other]:.3g}. The difference {verdict}."
+        )
+
 
 def describe_decisions(found: Findings, costs: Costs | None) -> dict[str, Any]:
     """Describe what decisions cost, and how many rows of a rare class they find."""
@@ -55,6 +71,7 @@ def describe_decisions(found: Findings, costs: Costs | None) -> dict[str, Any]:
     y = scored.truth
     lines = None
     said = None
+    thresholds = None
     figures = []
     if costs is not None:
         prior = found.fit.class_prior
@@ -62,14 +79,15 @@ def describe_decisions(found: Findings, costs: Costs | None) -> dict[str, Any]:
             P, y, np.ones(len(y)), costs, found.classes, prior=prior
         )
         lines = assessed.lines()
+        said = assessed.describe()
         if assessed.thresholds is not None:
-            said = assessed.thresholds.describe()
+            thresholds = assessed.thresholds.describe()
             figures.append(draw_threshold_costs(P, y, costs, found.classes))
     if found.positive is not None and (y == found.positive).any():
         name = found.classes[found.positive]
         rows = detect(P[:, found.positive], y == found.positive)
         figures += [draw_gain(rows, name), draw_precision_recall(rows, name)]
-    return {"lines": lines, "thresholds": said, "figures": figures}
+    return {"lines": lines, "said": said, "thresholds": thresholds, "figures": figures}
 
 
 def assess_decisions(
@@ -142,14 +160,18 @@ def draw_threshold_costs(
     now = float(cost[y, np.where(p > own, yes, 1 - yes)].mean())
     name = labels[yes]
     plot = Plot(
-        (0, 1),
+        UNIT,
         (min(0.0, *means), max(means)),
         labels=(f"probability from which {name} is decided", "cost per row"),
     )
     plot.line(at, means, "c0")
-    for t, mean in zip(at[:: POINTS // DOTS], means[:: POINTS // DOTS], strict=True):
-        tip = f"threshold {t:.2f}: {format_number(mean, 3)} per row"
-        plot.dot(t, mean, "c0", tip, radius=3)
+    every = POINTS // DOTS
+    plot.dots(
+        at[::every],
+        means[::every],
+        "c0",
+        lambda t, mean: f"threshold {t:.2f}: {format_number(mean, 3)} per row",
+    )
     tip = f"threshold of the costs, {own:.3f}: {format_number(now, 3)} per row"
     plot.dot(own, now, "c1", tip, radius=6)
 

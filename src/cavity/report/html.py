@@ -122,6 +122,7 @@ def make_page(
         dependences=sections.draw_dependences(found),
         rows=sections.list_rows(found, row_numbers),
         quality=sections.describe_data(found),
+        members=sections.list_members(found),
         plan=None if plan is None else plan.choices,
         facts=sections.describe_model(model),
     )
@@ -199,28 +200,29 @@ def describe_calibration(scored: Scored) -> str:
 
 
 def describe_failures(scored: Scored, classes: list[str]) -> str:
-    predicted = scored.outcome.argmax(1)
-    n = len(classes)
-    confusion = count_confusion(scored.truth, predicted, n)
+    confusion = count_confusion(scored.truth, scored.outcome.argmax(1), len(classes))
     rows = confusion.sum(1)
-    hits = confusion.diagonal()
-    if hits.sum() == rows.sum():
+    missed = rows - confusion.diagonal()
+    if not missed.any():
         return "It makes no error on these rows."
 
-    miss = (rows - hits) / np.maximum(rows, 1)
+    share = missed / np.maximum(rows, 1)
     if (rows >= FEW_ROWS).any():
-        miss = np.where(rows >= FEW_ROWS, miss, -1.0)
-    c = int(miss.argmax())
+        share[rows < FEW_ROWS] = -1.0
+    c = int(share.argmax())
     others = confusion[c].copy()
     others[c] = 0
     plural = "" if rows[c] == 1 else "s"
-    missed = f"{others.sum()} of {rows[c]:,} row{plural} are missed"
-    mostly = ""
-    if 2 * others.max() > others.sum():
-        mostly = f", mostly taken for {classes[others.argmax()]}"
-    text = f"It fails most often on {classes[c]}: {missed}{mostly}."
-    unseen = (rows > 0) & (confusion.sum(0) == 0)
-    never = [classes[k] for k in np.flatnonzero(unseen)]
+    verb = "is" if missed[c] == 1 else "are"
+    text = (
+        f"It fails most often on {classes[c]}: {missed[c]} of {rows[c]:,} row{plural} "
+        f"{verb} missed"
+    )
+    if 2 * others.max() > missed[c]:
+        mostly = "" if others.max() == missed[c] else "mostly "
+        text += f", {mostly}taken for {classes[others.argmax()]}"
+    text += "."
+    never = [classes[k] for k in np.flatnonzero((rows > 0) & ~confusion.any(0))]
     if never:
         text += f" Never predicted: {list_columns(never)}."
     return text

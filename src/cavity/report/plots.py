@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cavity.common.scoring import Reliability
 from cavity.common.text_tables import shorten
 from cavity.common.types import Floats
 from cavity.errors import BadInput, missing_extra
@@ -29,6 +30,7 @@ PALE = 0.55  # fraction of white in the colours of regions
 NAME_WIDTH = 16  # letters of a class in the legend
 MOST_INSIDE = 4  # classes of a legend inside the plot
 MOST_DOUBT = 0.95  # no boundary is drawn above it
+DASHES = (0, (4, 3))
 USUAL = 95  # percentile of the training rows; their doubt is 0
 
 
@@ -76,23 +78,17 @@ def reliability_diagram(
     table = reliability(P, y, positive=positive)
     ax = _get_axes(ax)
     if not any(line.get_gid() == "diagonal" for line in ax.get_lines()):
-        dashed: Any = {"color": "#999999", "lw": 1, "ls": (0, (4, 3))}
-        ax.plot([0, 1], [0, 1], gid="diagonal", zorder=1, **dashed)
-    line: Any = {"color": colour, "lw": 1.4, "zorder": 3}
-    ax.plot(table.confidence[table.many], table.accuracy[table.many], **line)
-
-    few = (table.rows > 0) & ~table.many
-    for chosen, alpha in ((table.many, 1.0), (few, 0.6)):
-        x = table.confidence[chosen]
-        whisker: Any = {"lw": 1.2, "alpha": 0.6 * alpha, "zorder": 2}
-        ax.vlines(x, table.low[chosen], table.high[chosen], color=colour, **whisker)
-        dot: Any = {"edgecolors": "white", "linewidths": 0.8, "zorder": 4}
-        area = 14 + 180 * table.share[chosen]
-        right = table.accuracy[chosen]
-        ax.scatter(x, right, s=area, color=colour, alpha=alpha, **dot)
-
-    sample: Any = {"color": colour, "marker": "o", "markeredgecolor": "white"}
-    ax.plot([], [], label=label or None, **sample)
+        ax.plot(
+            [0, 1], [0, 1], gid="diagonal", zorder=1, color="#999999", lw=1, ls=DASHES
+        )
+    many = table.many
+    ax.plot(
+        table.confidence[many], table.accuracy[many], color=colour, lw=1.4, zorder=3
+    )
+    _draw_bins(table, colour, ax)
+    ax.plot(
+        [], [], label=label or None, color=colour, marker="o", markeredgecolor="white"
+    )
     ax.set(xlim=(0, 1.03), ylim=(-0.02, 1.03))
     what = ("probability of the predicted class", "fraction of correct predictions")
     if positive is not None:
@@ -100,6 +96,32 @@ def reliability_diagram(
     ax.set_xlabel(what[0], parse_math=False)
     ax.set_ylabel(what[1], parse_math=False)
     return ax
+
+
+def _draw_bins(table: Reliability, colour: str, ax: Axes) -> None:
+    """Draw a dot and a whisker per bin with rows; few rows are pale."""
+    k = np.flatnonzero(table.rows)
+    alpha: Any = np.where(table.many[k], 1.0, 0.6)
+    x = table.confidence[k]
+    ax.vlines(
+        x,
+        table.low[k],
+        table.high[k],
+        color=colour,
+        lw=1.2,
+        alpha=0.6 * alpha,
+        zorder=2,
+    )
+    ax.scatter(
+        x,
+        table.accuracy[k],
+        s=14 + 180 * table.share[k],
+        color=colour,
+        alpha=alpha,
+        edgecolors="white",
+        linewidths=0.8,
+        zorder=4,
+    )
 
 
 def precision_recall(
@@ -132,7 +154,7 @@ def precision_recall(
     """
     found = detection(P, y, positive)
     ax = _get_axes(ax)
-    ax.axhline(found.share, color=GREY, lw=1, ls=(0, (4, 3)))
+    ax.axhline(found.share, color=GREY, lw=1, ls=DASHES)
     ax.plot(found.recall, found.precision, lw=1.4, label=label or None)
     ax.set(xlim=(0, 1.03), ylim=(-0.02, 1.03), xlabel="recall", ylabel="precision")
     return ax
@@ -168,7 +190,7 @@ def gain(
     """
     found = detection(P, y, positive)
     ax = _get_axes(ax)
-    ax.plot([0, 1], [0, 1], color=GREY, lw=1, ls=(0, (4, 3)))
+    ax.plot([0, 1], [0, 1], color=GREY, lw=1, ls=DASHES)
     ax.plot([0, *found.selected], [0, *found.recall], lw=1.4, label=label or None)
     ax.set(xlim=(0, 1), ylim=(0, 1.03), xlabel="fraction of rows looked at")
     ax.set_ylabel(f"fraction of {positive} found", parse_math=False)

@@ -20,8 +20,9 @@ from cavity.common.version import __version__
 from cavity.estimators.base import GPEstimator
 from cavity.estimators.classifier import GPClassifier
 from cavity.estimators.fitted_view import describe_fit
-from cavity.explain.partial_dependence import format_value
+from cavity.explain.partial_dependence import describe_sample, format_value
 from cavity.explain.raw_rows import RawRows
+from cavity.prediction.estimate import format_loss
 from cavity.report import charts
 from cavity.report.class_curves import draw_reliability
 from cavity.report.findings import (
@@ -114,11 +115,19 @@ def draw_trust(found: Findings) -> list[charts.Figure]:
     ]
 
 
-def draw_dependences(found: Findings) -> list[charts.Figure]:
-    return [
+def draw_dependences(found: Findings) -> Content:
+    """Draw partial dependences, and say over how many rows they are means."""
+    parts = find_dependences(found)
+    if not parts:
+        return None
+
+    first, _ = parts[0]
+    figures = [
         charts.draw_dependence(part, k, importance, found.target, found.positive)
-        for k, (part, importance) in enumerate(find_dependences(found))
+        for k, (part, importance) in enumerate(parts)
     ]
+    over = describe_sample(first.rows, first.total)
+    return {"figures": figures, "level": first.level, "over": over}
 
 
 def list_rows(found: Findings, numbers: Any) -> Content:
@@ -183,7 +192,7 @@ def _describe_labels(
             if true != best:
                 line["True"] = f"wrong: {found.classes[true]} ({P[true]:.1%})"
 
-        line["Epistemic share"] = f"{share:.0%}"
+        line["Too little data"] = f"{share:.0%}"
         lines.append(line)
 
     return lines
@@ -197,7 +206,7 @@ def _describe_numbers(scored: Scored, places: list[int]) -> list[dict[str, str]]
         if scored.truth is not None:
             y = float(scored.truth[n])
             line["True"] = format_number(y)
-            line["Error / std"] = f"{(y - mean) / std:+.1f}"
+            line["Error / std"] = f"{(y - mean) / std:+z.1f}"
 
         lines.append(line)
 
@@ -237,7 +246,7 @@ def _describe_cells(raw: RawRows, j: int) -> list[str]:
     known = cells[~lacks]
     missing = "0"
     if lacks.any():
-        missing = f"{int(lacks.sum())} ({lacks.mean():.0%})"
+        missing = f"{int(lacks.sum())} ({lacks.mean():.1%})"
     if not len(known):
         return [missing, ""]
 
@@ -251,6 +260,19 @@ def _describe_cells(raw: RawRows, j: int) -> list[str]:
     median = format_value(ordered[len(known) // 2])
     extent = f"{format_value(ordered[0])} to {format_value(ordered[-1])}"
     return [missing, f"{extent}, median {median}"]
+
+
+def list_members(found: Findings) -> list[list[str]] | None:
+    """List the models of the pool with what each adds, the heaviest first."""
+    scores = found.fit.members
+    if scores is None:
+        return None
+
+    rows = sorted(zip(*scores, strict=True), key=lambda row: -row[1])
+    return [
+        [name, f"{weight:.2f}", format_loss(loss), f"{gain:+.4f}", f"{seconds:.1f}"]
+        for name, weight, loss, gain, seconds in rows
+    ]
 
 
 def describe_model(model: GPEstimator) -> list[tuple[str, str]]:

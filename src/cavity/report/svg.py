@@ -6,16 +6,18 @@ Text stays text, so the reader's fonts show any script.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
 
-from cavity.common.types import Floats
+from cavity.common.scoring import Reliability
+from cavity.common.types import Flags, Floats
 from cavity.report.templates import TEMPLATES, format_number
 
 Range = tuple[float, float]
+UNIT = (0.0, 1.0)
 Ticks = Sequence[tuple[float, str]]  # places, with their texts
 
 
@@ -92,6 +94,42 @@ class Plot:
     def dot(self, x: float, y: float, kind: str, tip: str, radius: float = 4) -> None:
         place = {"cx": self.x(x), "cy": self.y(y), "r": float(radius)}
         self.marks.append(Mark("circle", f"dot {kind}", tip, place))
+
+    def diagonal(self) -> None:
+        self.line(UNIT, UNIT, "reference")
+
+    def dots(
+        self,
+        x: Iterable[float],
+        y: Iterable[float],
+        kind: str,
+        say: Callable[[float, float], str],
+        radius: float = 3,
+    ) -> None:
+        """Draw dots whose tooltips `say` makes of their places."""
+        for a, b in zip(x, y, strict=True):
+            self.dot(a, b, kind, say(a, b), radius)
+
+    def bins(
+        self,
+        table: Reliability,
+        drawn: Flags,
+        kind: str,
+        words: tuple[str, str],
+        size: int = 5,
+    ) -> None:
+        """Draw how often something happened against its probability, with whiskers.
+
+        Bins of many rows are joined. `words` name both in tooltips.
+        """
+        self.line(table.confidence[table.many], table.accuracy[table.many], kind)
+        for k in np.flatnonzero(drawn):
+            said = table.confidence[k]
+            true = table.accuracy[k]
+            self.whisker((said, said), (table.low[k], table.high[k]), kind)
+            dot = kind if table.many[k] else f"{kind} pale"
+            tip = f"{table.rows[k]} rows: {words[0]} {said:.0%}, {words[1]} {true:.0%}"
+            self.dot(said, true, dot, tip, size - 3 + size * np.sqrt(table.share[k]))
 
     def _points(self, x: Iterable[float], y: Iterable[float]) -> str:
         pairs = zip(x, y, strict=True)

@@ -55,6 +55,7 @@ AS_JSON = (
     "importance",
     "novelty",
     "members",
+    "shares",
 )
 MOST_EPOCHS = 10_000  # the last ones of a history are saved
 GIVEN_UP = ("exchange",)  # arguments of older files that were removed
@@ -88,21 +89,34 @@ def register(cls: E) -> E:
 def save(record: Record, path: str | Path) -> None:
     """Write a fitted estimator; `load` reads it."""
     packing = Packing()
+    meta = _describe_fit(record, packing)
     result = record.result
+    arrays = packing.arrays | list_arrays(result.model)
+    if result.relevance is not None:
+        arrays["feature_relevance"] = result.relevance
+    if result.rows is not None:
+        arrays |= {f"rows.{name}": getattr(result.rows, name) for name in STORED}
+    tensor_files.write(path, record.kind, arrays, meta)
+
+
+def _describe_fit(record: Record, packing: Packing) -> Meta:
+    """Return the JSON of a file; `packing` collects the arrays of arguments."""
+    result = record.result
+    features = result.features
+    prepare = features.preparation
     prior = result.model.prior
     evidence = None if math.isnan(result.evidence) else result.evidence
     scalars = {"log_marginal_likelihood_": evidence}
     if result.is_bound:
         scalars["elbo_"] = evidence
-    arguments = {
-        name: packing.pack(value, f"arguments.{name}")
-        for name, value in record.arguments.items()
-        if name not in PATHS
-    }
-    meta: dict[str, Any] = {
+    meta: Meta = {
         "version": __version__,
-        "arguments": arguments,
-        "names": None,
+        "arguments": {
+            name: packing.pack(value, f"arguments.{name}")
+            for name, value in record.arguments.items()
+            if name not in PATHS
+        },
+        "names": features.names if prepare is None else None,
         "prior": {
             "learn": prior.learnt,
             "kernels": count_kernels(prior.kernel),
@@ -110,11 +124,9 @@ def save(record: Record, path: str | Path) -> None:
         },
         "likelihood": packing.pack(result.model.likelihood, "likelihood"),
         "scalars": scalars,
-        "preparation": None,
+        "preparation": None if prepare is None else prepare.to_json(),
         "notes": record.notes,
         "summary": describe(record),
-        "classes": None,
-        "units": None,
         "pool": describe_pool(result.model.pool),
         "plan": None if result.plan is None else asdict(result.plan),
         "predicts": {
@@ -124,30 +136,21 @@ def save(record: Record, path: str | Path) -> None:
     }
     for name in AS_JSON:
         meta[name] = to_json(getattr(result, name))
-    meta["shares"] = None
-    if result.shares is not None:
-        meta["shares"] = [to_json(column) for column in result.shares]
     meta["history"] = meta["history"][-MOST_EPOCHS:]
-    features = result.features
-    if features.preparation is None:
-        meta["names"] = features.names
-    else:
-        meta["preparation"] = features.preparation.to_json()
-
     if result.classes is None:
-        meta["units"] = result.units
-        meta["target_estimate"] = to_json(result.estimate)
-        meta["target_spread"] = to_json(result.spread)
+        outcome = {
+            "classes": None,
+            "units": result.units,
+            "target_estimate": to_json(result.estimate),
+            "target_spread": to_json(result.spread),
+        }
     else:
-        meta["classes"] = pack_labels(result.classes)
-        meta["estimate"] = to_json(result.estimate)
-
-    arrays = packing.arrays | list_arrays(result.model)
-    if result.relevance is not None:
-        arrays["feature_relevance"] = result.relevance
-    if result.rows is not None:
-        arrays |= {f"rows.{name}": getattr(result.rows, name) for name in STORED}
-    tensor_files.write(path, record.kind, arrays, meta)
+        outcome = {
+            "classes": pack_labels(result.classes),
+            "units": None,
+            "estimate": to_json(result.estimate),
+        }
+    return meta | outcome
 
 
 def describe(record: Record) -> dict[str, Any]:
@@ -200,11 +203,7 @@ def _place(result: Result, device: Any) -> Result:
 
     from cavity.fitting.options.value_checks import resolve_device
 
-    where = resolve_device(device)
-    rows = None
-    if result.rows is not None:
-        rows = result.rows.to(where)
-    return result._replace(model=result.model.to(where), rows=rows)
+    return result.to(resolve_device(device))
 
 
 @contextmanager

@@ -61,7 +61,7 @@ def restore_model(
     of_class = None
     if _is_known(contents.kernel):
         of_class = partial(_make_formula, contents.kernel, arrays)
-    formula = of_class() if of_class else _make_own_formula(modules)
+    formula = of_class() if of_class else modules.get().prior.formula(NUMPY)
     if meta["prior"].get("frequencies"):
         formula = _in_frequency_domain(formula)
     model = make_model(
@@ -209,10 +209,6 @@ def restore_rows(arrays: Arrays, tol: float, model: FittedModel) -> TrainingRows
         raise BadFile("the training rows do not fit the model.")
 
     return rows
-
-
-def _make_own_formula(modules: Later[Modules]) -> Formula:
-    return modules.get().prior.formula(NUMPY)
 
 
 # ---------------------------------------------------------------- torch

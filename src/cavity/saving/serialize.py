@@ -273,11 +273,13 @@ def unpack_labels(packed: Any) -> NDArray[Any]:
 
 
 def to_json(value: Any) -> Any:
-    """Convert a named tuple, at any depth, or an array to JSON; keep other values."""
+    """Convert named tuples, also in tuples, or an array to JSON; keep other values."""
     if hasattr(value, "_asdict"):
         return {name: to_json(inner) for name, inner in value._asdict().items()}
     if isinstance(value, np.ndarray):
         return value.tolist()
+    if isinstance(value, tuple):
+        return [to_json(inner) for inner in value]
 
     return value
 

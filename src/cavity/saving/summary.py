@@ -98,7 +98,7 @@ def describe_rows_inside(arguments: dict[str, Any], result: Result) -> str:
 
 
 def format_evidence(evidence: float | None) -> str:
-    if evidence is None:
+    if evidence is None or math.isnan(evidence):
         return "not available"
 
     return f"{evidence:.2f}"

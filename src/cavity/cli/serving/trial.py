@@ -191,17 +191,20 @@ def _describe_number(
         low = mean - 3 * scale if column.low is None else column.low
         high = mean + 3 * scale if column.high is None else column.high
 
+    variance = mean * (1 - mean)  # of a column with only 0 and 1
+    isclose = math.isclose(scale * scale, variance, abs_tol=1e-9)
+    binary = (low, high) == (0, 1) and isclose
+    whole = float(low).is_integer() and float(high).is_integer()
     low = max(low, mean - SPREAD * scale)
     high = min(high, mean + SPREAD * scale)
+    if whole and low < high:
+        low = float(math.floor(low))
+        high = float(math.ceil(high))
     if not low < high:
         unit = max(scale, 2 * float(np.spacing(abs(mean))))  # 1e20 + 1 is 1e20
         low = mean - unit
         high = mean + unit
 
-    variance = mean * (1 - mean)  # of a column with only 0 and 1
-    isclose = math.isclose(scale * scale, variance, abs_tol=1e-9)
-    binary = (low, high) == (0, 1) and isclose
-    whole = float(low).is_integer() and float(high).is_integer()
     digits = 0
     if not binary and not (whole and 1 < high - low <= 100):
         digits = 2 - math.floor(math.log10(high - low))

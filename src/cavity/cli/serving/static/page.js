@@ -23,8 +23,11 @@ const short = (x) => (x === 0 || (Math.abs(x) >= 1e-4 && Math.abs(x) < 1e6) ? St
 const colour = (k) => `var(--c${k % 16})`;
 const width = (share) => ({ width: `${100 * Math.min(1, Math.max(0, share))}%` });
 
+// a long name breaks after _ rather than inside a word
+const breakable = (name) => name.split(/(?<=[_.-])/).flatMap((part, i) => (i ? [make("wbr"), part] : [part]));
+
 function bar(name, value, ...inside) {
-  return make("div", { class: value ? "bar" : "bar bare" }, make("span", { class: "name", title: name }, name),
+  return make("div", { class: value ? "bar" : "bar bare" }, make("span", { class: "name", title: name }, ...breakable(name)),
     make("span", { class: "track" }, ...inside), make("span", { class: "value" }, value));
 }
 
@@ -74,7 +77,7 @@ const describe = (column, x) => (column.kind === "date" ? toDate(x, column.form)
 
 function makeColumn(column, j) {
   const id = `cell-${j}`, set = (cell) => { row[j] = cell; hold(j); refresh(); };
-  const box = make("div", { class: `column ${column.kind}` }, make("label", { for: id }, column.name));
+  const box = make("div", { class: `column ${column.kind}` }, make("label", { for: id }, ...breakable(column.name)));
   let field, slider;
   if (column.kind === "category") {
     const options = column.levels.map((level) => make("option", { value: level }, level));
@@ -193,7 +196,7 @@ function showDecision(one) {
     }
     if (!threshold) return;
     const range = threshold.low < threshold.high ? `, refused from ${percent(threshold.low)}` : "";
-    $("at").textContent = `${threshold.label} from ${own ? percent(threshold.high) + range : percent(cut)}`;
+    $("at").textContent = `Decide ${threshold.label} from a probability of ${own ? percent(threshold.high) + range : percent(cut)}`;
   };
   $("cut").oninput = () => { $("cut").dataset.moved = "yes"; say(); };
   say();
@@ -320,8 +323,9 @@ function showMoves(compared, found) {
     box.querySelector(".track").classList.add("mid");
     return box;
   };
-  const more = moves.slice(MOST_MOVES).map(draw), open = !!$("moves").querySelector("details")?.open;
-  $("moves").replaceChildren(...moves.slice(0, MOST_MOVES).map(draw));
+  const shown = moves.length > MOST_MOVES + 2 ? MOST_MOVES : moves.length; // a fold of one or two hides nothing worth it
+  const more = moves.slice(shown).map(draw), open = !!$("moves").querySelector("details")?.open;
+  $("moves").replaceChildren(...moves.slice(0, shown).map(draw));
   if (more.length) $("moves").append(make("details", { open }, make("summary", {}, `${more.length} more columns`), ...more));
 }
 

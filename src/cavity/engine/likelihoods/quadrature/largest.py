@@ -29,6 +29,7 @@ from cavity.engine.likelihoods.quadrature.nodes import (
     cut_rows,
     find_length,
     place_nodes,
+    spread_nodes,
     sum_halves,
 )
 from cavity.engine.likelihoods.quadrature.rivals import (
@@ -47,7 +48,9 @@ STEP = 0.7  # between the nodes of a row, in units of the scale
 SCANNED = 12  # nodes that find where the classes of a row have their mass
 FEW = 4  # up to this number of classes, bounds are enough for that
 MOST = 384  # nodes of a row
-GRAPH_NODES = 320
+# nodes of a graph are at most this step apart, up to the largest number of them
+GRAPH_STEP = 0.5
+GRAPH_NODES = 320.0
 GRAPH_REACH = (12.0, 8.5)  # standard deviations below and above the means
 # Largest change of a probability if every other node is left out. Its error is far
 # smaller.
@@ -204,7 +207,8 @@ def _mend(log_p: Array, mean: Array, sd: Array, entries: Array) -> None:
 def integrate_in_graph(mean: Array, var: Array) -> Array:
     """Return log p in any namespace, without a branch on values.
 
-    It is right to 1e-9 where p > 1e-30; widths may differ a thousandfold.
+    It is right to 1e-9 where p > 1e-30; widths may differ a thousandfold. All rows of
+    a call have as many nodes as the row that needs most.
     """
     xp = namespace(mean)
     sd = xp.sqrt(var)
@@ -215,7 +219,12 @@ def integrate_in_graph(mean: Array, var: Array) -> Array:
     high = xp.max(end, 1)
     inside = xp.where(end < low, 0.0, 1.0 / var)
     span = Span(low, high, 1.0 / xp.sqrt(inside.sum(1)[:, None]))
-    d, weight = place_nodes(span, find_length(span, GROWTH), GRAPH_NODES, GROWTH)
+    length = find_length(span, GROWTH)
+    # a length of our own: onnxruntime has no maximum of no rows
+    lengths = xp.concat([length[:, 0], xp.constant((1.0,), length)])
+    nodes = xp.minimum(xp.ceil(xp.max(lengths)[0,] / GRAPH_STEP), GRAPH_NODES)
+    step = length * GROWTH / nodes
+    d, weight = spread_nodes(span, step, xp.half_steps(nodes), GROWTH)
     z = (d[..., None] + (low - mean)[:, None]) / sd[:, None]  # [n Q C]
     log_cdf = xp.log_ndtr(z)
     log_density = z * z * -0.5 - (xp.log(sd) + LOG_SQRT_2PI)[:, None]

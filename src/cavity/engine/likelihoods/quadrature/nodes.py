@@ -64,10 +64,19 @@ def place_nodes(
 
     Every other node comes first, then the others.
     """
-    xp = namespace(length)
+    places = namespace(length).constant(_order(nodes), length)
+    return spread_nodes(span, length * (growth / nodes), places, growth)
+
+
+def spread_nodes(
+    span: Span, step: Array, places: Array, growth: float
+) -> tuple[Array, Array]:
+    """Return distances d of nodes from `low`, and their weights, [n Q].
+
+    `step` [n 1]: between nodes in ρt; `places` [Q]: of the nodes, in steps.
+    """
     unit = span.scale * (0.5 / growth)
-    step = length * (growth / nodes)
-    grown = xp.exp(step * xp.constant(_order(nodes), length))
+    grown = namespace(step).exp(step * places)
     shrunk = 1.0 / grown
     return unit * (grown - shrunk), (unit * step) * (grown + shrunk)
 
