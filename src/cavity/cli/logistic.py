@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cavity.prediction.estimate import Estimate, format_loss
+from cavity.prediction.target_estimate import TargetEstimate
 
 LOSS = "logistic_log_loss"  # in the notes of a model
 ROWS = "logistic_rows"
@@ -30,14 +31,16 @@ def compare_logistic(notes: Mapping[str, Any], estimate: Estimate | None) -> str
     return f"Logistic regression has a log loss of {format_loss(loss)}{of}{simpler}."
 
 
-def recall_logistic(notes: Mapping[str, Any], estimate: Estimate | None) -> str:
+def recall_logistic(
+    notes: Mapping[str, Any], estimate: Estimate | TargetEstimate | None
+) -> str:
     """Return the comparison of the fit, for rows that came later."""
     loss = notes.get(LOSS)
     if loss is None:
         return NOT_COMPARED.format(_find_reason(notes))
 
     own = ""
-    if estimate is not None:
+    if isinstance(estimate, Estimate):
         own = f", the model {format_loss(estimate.log_loss)}"
     return (
         "On held-out rows of the training table, logistic regression had a log loss of "

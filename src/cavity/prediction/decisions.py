@@ -138,10 +138,7 @@ class Costs:
                 "for two classes positive=, false_positive= and false_negative=."
             )
 
-        rows = [] if self.errors is None else [self.errors]
-        if isinstance(self.errors, Mapping):
-            rows = list(self.errors.values())
-        if not all(isinstance(row, Mapping) for row in rows):
+        if not _is_nested(self.errors):
             raise BadOption(
                 f"errors={self.errors!r:.80} must map each true class to the costs of "
                 "its errors, such as {'paid': {'default': 1}, 'default': {'paid': 10}}."
@@ -237,6 +234,14 @@ class Costs:
         assert self.false_positive is not None
         assert self.false_negative is not None
         return {no: {yes: self.false_positive}, yes: {no: self.false_negative}}
+
+
+def _is_nested(errors: Any) -> bool:
+    if errors is None:
+        return True
+
+    rows = errors.values() if isinstance(errors, Mapping) else [errors]
+    return all(isinstance(row, Mapping) for row in rows)
 
 
 def _check_cost(value: Any, what: str) -> None:
