@@ -29,7 +29,7 @@ SMALL = {"effort": "fast", "n_inducing": 10, "max_epochs": 4, "random_state": 0}
 def table():
     """Rows of which some are equal; more than `"fast"` divides into folds."""
     X, y = make_classification(
-        560, 5, n_informative=4, n_redundant=0, n_classes=C, random_state=0
+        1160, 5, n_informative=4, n_redundant=0, n_classes=C, random_state=0
     )
     return np.vstack([X, X[:40]]), np.append(y, y[:40])
 
@@ -98,7 +98,7 @@ def test_held_out_rows_are_rows_of_the_table_that_was_given(table, parted, folde
     found = parted.held_out_
     assert found.labels.tolist() == y[found.rows].tolist()
     assert len(np.unique(found.rows)) == len(found) and found.of_table
-    copies = [set(found.rows) & {i, 560 + i} for i in range(40)]
+    copies = [set(found.rows) & {i, 1160 + i} for i in range(40)]
     assert {len(pair) for pair in copies} == {0, 2}  # equal rows were merged
     for pair in filter(None, copies):
         assert len(set(found.group[np.isin(found.rows, list(pair))])) == 1
@@ -277,7 +277,7 @@ def test_scores_of_suspect_labels_are_the_loss_that_the_estimate_expects(parted,
     """They are probabilities of models without the rows, at held-out and other rows."""
     X, y = table
     found = parted.suspect_labels()
-    assert sorted(found.rows) == list(range(600))
+    assert sorted(found.rows) == list(range(1200))
     assert found.labels.tolist() == y[found.rows].tolist()
     known = np.isin(found.rows, parted.held_out_.rows)
     held = dict(zip(parted.held_out_.rows, parted.held_out_.proba, strict=True))
@@ -287,7 +287,7 @@ def test_scores_of_suspect_labels_are_the_loss_that_the_estimate_expects(parted,
     error = np.hypot(parted.estimate_.standard_error, loss.std() / len(loss) ** 0.5)
     assert abs(loss.mean() - parted.estimate_.log_loss) < 2 * error
     scores = dict(zip(found.rows, found.scores, strict=True))
-    seen = parted.predict_proba(X)[np.arange(600), y]
+    seen = parted.predict_proba(X)[np.arange(1200), y]
     rest = found.rows[~known]
     assert np.mean([scores[i] for i in rest]) < seen[rest].mean()
 
@@ -295,18 +295,18 @@ def test_scores_of_suspect_labels_are_the_loss_that_the_estimate_expects(parted,
 def test_wrong_labels_have_small_scores_and_come_first():
     """As many are found as by folds of boosting, and a threshold finds them."""
     X, y = make_classification(
-        700, 6, n_informative=5, n_redundant=0, class_sep=2.0, random_state=1
+        900, 6, n_informative=5, n_redundant=0, class_sep=2.0, random_state=1
     )
     rng = np.random.default_rng(0)
-    wrong = rng.choice(700, 35, replace=False)
+    wrong = rng.choice(900, 45, replace=False)
     y[wrong] = 1 - y[wrong]
     with without_warnings():
         clf = GPClassifier(effort="fast", random_state=0).fit(X, y)
         found = clf.suspect_labels()
     boosting = HistGradientBoostingClassifier(max_iter=50, random_state=0)
     theirs = cross_val_predict(boosting, X, y, method="predict_proba")
-    first = np.argsort(theirs[np.arange(700), y])[:35]
-    hits = np.isin(found.rows[:35], wrong).mean()
+    first = np.argsort(theirs[np.arange(900), y])[:45]
+    hits = np.isin(found.rows[:45], wrong).mean()
     assert hits >= np.isin(first, wrong).mean() and hits > 0.7
     low = found.rows[found.scores < 0.05]  # the share of wrong labels
     assert len(low) > 10 and np.isin(low, wrong).mean() > 0.7

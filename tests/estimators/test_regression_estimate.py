@@ -225,10 +225,10 @@ def test_a_spread_is_learnt_from_the_other_parts():
 
 
 def test_large_tables_are_judged_by_one_more_fit_and_eval_set_by_its_rows():
-    X, y = curve(2100, 6)
+    X, y = curve(5200, 6)
     few = dict(method="svi", n_inducing=10, max_epochs=3, random_state=0)
     one = GPRegressor(**few).fit(X, y)
-    assert one.plan_.judging.how == "one fold" and one.estimate_.rows == 420
+    assert one.plan_.judging.how == "one fold" and one.estimate_.rows == 1040
     assert one.plan_.seconds["folds"] > 0 and one.plan_.total_seconds > 0
     new, truth = curve(50, 7)
     given = GPRegressor(**few).fit(X, y, eval_set=(new, truth))

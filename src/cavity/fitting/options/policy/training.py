@@ -24,8 +24,11 @@ BATCH_ROWS = 100, 1000  # rows of a mini-batch, at least and at most
 RATE = 0.08  # of Adam in mini-batches; it is annealed
 FULL_BATCH_RATE = 0.01
 LBFGS_EPOCHS = {"fast": 8, "balanced": 16}  # at most, of a pass over all rows and more
-LBFGS_SHARE = 0.58  # of the visits; the epochs end gradually where mini-batches begin
 LBFGS_SITES = 24_000  # rows × latent functions: above, mini-batches had the lower NLL
+# close to the visits or the sites where mini-batches begin, L-BFGS takes these shares of
+# its epochs, so that seconds have no cliff
+LBFGS_SHARE = 0.58
+SITES_SHARE = 0.75
 # a linear term needs as many: fewer cannot carry it together with the RBF [24]
 POINTS_PER_FEATURE = 2
 
@@ -273,8 +276,12 @@ def _count_lbfgs_epochs(config: Config, size: TableSize, M: int) -> int:
 
     Its sweeps and line searches visit the rows several times per epoch.
     """
-    affordable = round(LBFGS_SHARE * count_visits(config, size, M) / size.rows)
-    return max(1, min(LBFGS_EPOCHS[config.effort], affordable))
+    most = LBFGS_EPOCHS[config.effort]
+    affordable = LBFGS_SHARE * count_visits(config, size, M) / size.rows
+    if size.rows > papers.FULL_BATCH_ROWS:
+        room = LBFGS_SITES / (size.rows * size.latent)
+        affordable = min(affordable, SITES_SHARE * room * most)
+    return max(1, min(most, round(affordable)))
 
 
 def _count_epochs(config: Config, size: TableSize, M: int, steps: _Steps) -> int:
