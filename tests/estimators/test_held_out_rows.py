@@ -293,23 +293,28 @@ def test_scores_of_suspect_labels_are_the_loss_that_the_estimate_expects(parted,
 
 
 def test_wrong_labels_have_small_scores_and_come_first():
-    """As many are found as by folds of boosting, and a threshold finds them."""
-    X, y = make_classification(
-        900, 6, n_informative=5, n_redundant=0, class_sep=2.0, random_state=1
-    )
-    rng = np.random.default_rng(0)
-    wrong = rng.choice(900, 45, replace=False)
-    y[wrong] = 1 - y[wrong]
-    with without_warnings():
-        clf = GPClassifier(effort="fast", random_state=0).fit(X, y)
-        found = clf.suspect_labels()
-    boosting = HistGradientBoostingClassifier(max_iter=50, random_state=0)
-    theirs = cross_val_predict(boosting, X, y, method="predict_proba")
-    first = np.argsort(theirs[np.arange(900), y])[:45]
-    hits = np.isin(found.rows[:45], wrong).mean()
-    assert hits >= np.isin(first, wrong).mean() and hits > 0.7
-    low = found.rows[found.scores < 0.05]  # the share of wrong labels
-    assert len(low) > 10 and np.isin(low, wrong).mean() > 0.7
+    """On three tables, as many are found as by folds of boosting, and a threshold finds
+    them.
+    """
+    hits = {"suspects": 0, "boosting": 0}
+    for seed in (1, 2, 3):
+        X, y = make_classification(
+            700, 6, n_informative=5, n_redundant=0, class_sep=2.0, random_state=seed
+        )
+        rng = np.random.default_rng(seed - 1)
+        wrong = rng.choice(700, 35, replace=False)
+        y[wrong] = 1 - y[wrong]
+        with without_warnings():
+            clf = GPClassifier(effort="fast", random_state=0).fit(X, y)
+            found = clf.suspect_labels()
+        boosting = HistGradientBoostingClassifier(max_iter=50, random_state=0)
+        theirs = cross_val_predict(boosting, X, y, method="predict_proba")
+        first = np.argsort(theirs[np.arange(700), y])[:35]
+        hits["suspects"] += np.isin(found.rows[:35], wrong).sum()
+        hits["boosting"] += np.isin(first, wrong).sum()
+        low = found.rows[found.scores < 0.05]  # the share of wrong labels
+        assert len(low) > 5 and np.isin(low, wrong).mean() > 0.7
+    assert hits["suspects"] >= hits["boosting"] > 0.7 * 3 * 35
 
 
 def test_the_only_row_of_a_class_is_not_ranked(table):
