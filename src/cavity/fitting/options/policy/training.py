@@ -96,6 +96,7 @@ def plan_training(
         optimizer=steps.optimizer,
         schedule=steps.schedule,
         loose=steps.loose,
+        patience=2 * _count_shares(size),
         rate=steps.rate,
         final_rate=steps.final_rate,
         anneal=steps.anneal,
@@ -274,11 +275,23 @@ def _count_epochs(config: Config, size: TableSize, steps: _Steps) -> int:
     if steps.batch is not None:
         return max(3, math.ceil(steps.number * steps.batch / size.rows))
     if steps.loose:
-        return LBFGS_EPOCHS[config.effort]
+        return LBFGS_EPOCHS[config.effort] * _count_shares(size)
     if _promises(config, steps.optimizer):
         return papers.LBFGS_EPOCHS
 
     return papers.FULL_BATCH_EPOCHS
+
+
+def _count_shares(size: TableSize) -> int:
+    """Return how many epochs have the work of one with a latent function per class.
+
+    Ordered classes have a single function, whose boundaries need as many gradients as
+    the functions that they replace. [decision 65]
+    """
+    if size.classes > 2:
+        return round(size.classes / size.latent)
+
+    return 1
 
 
 def _promises(config: Config, optimizer: str) -> bool:
