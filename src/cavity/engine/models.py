@@ -158,8 +158,11 @@ class GP:
         return Modules(prior, likelihood)
 
     def read(self, modules: Modules) -> GP:
-        """Return the model with the hyper-parameters that stand in its modules."""
-        prior, likelihood = copy.deepcopy(modules)
+        """Return the model with the hyper-parameters that stand in its modules.
+
+        A model is on the CPU: rows say where it is used.
+        """
+        prior, likelihood = (copy.deepcopy(module).to(CPU) for module in modules)
         kernel = prior.kernel
         if isinstance(kernel, Kernel):
             kernel.settle(1 if self.share_kernel else self.n_latent)
