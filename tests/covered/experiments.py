@@ -5,6 +5,7 @@ with what its text claims, or with a number that the rows must have by themselve
 """
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -114,11 +115,8 @@ def above_published_mnist(rows):
 def above_logistic(rows):
     """How far EP and SEP are above logistic regression, at most, in NLL."""
     end = ends(rows, "dataset", "method")
-    return max(
-        end[name, method] - end[name, "logistic"]
-        for name in ("flights_nyc2013", "flights_us2001")
-        for method in ("ep_rate", "sep_rate")
-    )
+    cases = product(("flights_nyc2013", "flights_us2001"), ("ep_rate", "sep_rate"))
+    return max(end[name, method] - end[name, "logistic"] for name, method in cases)
 
 
 def above_jensen(rows):

@@ -17,7 +17,7 @@ from torch.nn.utils import vector_to_parameters
 from cavity.common.column_statistics import Columns, summarize
 from cavity.common.types import Floats
 from cavity.engine import assembly
-from cavity.engine.inference import name_parameters
+from cavity.engine.inference import find_places, name_parameters
 from cavity.engine.kernels import Kernel
 from cavity.engine.kernels.base import check_kernel, per_class
 from cavity.engine.kernels.hyper_prior import HyperPrior
@@ -115,12 +115,7 @@ class GP:
     @property
     def names(self) -> dict[str, slice]:
         """Where each hyper-parameter stands in `theta`."""
-        found = {}
-        start = 0
-        for name, parameter in name_parameters(*self.make_modules()).items():
-            found[name] = slice(start, start + parameter.numel())
-            start += parameter.numel()
-        return found
+        return find_places(name_parameters(*self.make_modules()))
 
     def with_theta(self, theta: Any) -> GP:
         """Return the model with these hyper-parameters."""
