@@ -157,7 +157,8 @@ class GP:
 
         A model is on the CPU: rows say where it is used.
         """
-        prior, likelihood = (copy.deepcopy(module).to(CPU) for module in modules)
+        prior = copy.deepcopy(modules.prior).to(CPU)
+        likelihood = copy.deepcopy(modules.likelihood).to(CPU)
         kernel = prior.kernel
         if isinstance(kernel, Kernel):
             kernel.settle(1 if self.share_kernel else self.n_latent)
