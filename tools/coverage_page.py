@@ -37,7 +37,7 @@ def list_rows() -> dict[str, list[Any]]:
     return {
         "Classification": classification.ROWS,
         "Regression": regression.ROWS,
-        "Monte Carlo": background.ROWS,
+        "One latent value, Monte Carlo": background.ROWS,
         "Experiments": experiments.ROWS,
     }
 

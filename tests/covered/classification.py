@@ -1,9 +1,10 @@
 """Rows about classification: thesis 2 to 5 and 7, ICML 2 and 3, review 1.3 and 2.2."""
 
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 from scipy.integrate import quad
+from scipy.optimize import minimize
 from scipy.special import expit
 from scipy.stats import norm
 
@@ -119,10 +120,23 @@ def slope(value_and_gradient):
     return gap(gradient, found) / np.abs(gradient).max()
 
 
-def climbs(clf):
-    """How much lower log Z_q ends than it began."""
-    path = [row["log_evidence"] for row in clf.history_]
-    return max(path[0] - path[-1], 0.0)
+@cache
+def largest_objective():
+    """The largest log Z_q plus log prior over the noises, by explicit matrices.
+
+    The logs of the noises are normal around their start, with standard deviation 2.
+    """
+
+    def negative(gap_of_logs):
+        noise = THREE.noise * np.exp(gap_of_logs)
+        judge = brute_ep.sparse_ep(THREE.X, THREE.y, THREE.Z, THREE.ks, noise)
+        return 0.5 * np.sum(gap_of_logs**2) / 2**2 - judge.log_z
+
+    return -minimize(negative, np.zeros(3)).fun
+
+
+def below_the_largest(clf):
+    return abs(largest_objective() - clf.history_[-1]["objective"])
 
 
 VI_SOFTMAX = variational.expected_softmax
@@ -211,9 +225,10 @@ EP_ROWS = [
         "the full process; 1,500 frequencies", spread, 0.05, TWO, slow=True),
     *[
         Row("t 5.2, i 2.3, figure 1", f'schedule "{schedule}" of sites and hyper-parameters',
-            f"GPClassifier('ep', training=Training(schedule='{schedule}'), **learnt)"
-            ".fit(X, y)",
-            "log Z_q ends no lower than it began", climbs, 0.0, THREE)
+            f"GPClassifier('ep', training=Training(schedule='{schedule}', learn='noise', "
+            "noise=noise), **learnt).fit(X, y)",
+            "the largest objective by SciPy, EP with explicit matrices",
+            below_the_largest, 1e-4, THREE)
         for schedule in ("inner-approx", "inner-exact", "outer")
     ],
 ]  # fmt: skip

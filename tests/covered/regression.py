@@ -26,6 +26,14 @@ def posterior_moments(draws):
     return gap(np.cov(draws.T), LINE.exact.cov)
 
 
+def linear(gp):
+    """Ridge regression, w ~ N(0, I), on columns that the kernel centres."""
+    center = LINE.X.mean(0)
+    X = LINE.X - center
+    w = np.linalg.solve(X.T @ X + LINE.noise * np.eye(2), X.T @ LINE.y)
+    return gap(gp.predict(NEW), (NEW - center) @ w)
+
+
 def features(gp):
     """Bayesian linear regression on the cosines and sines of the model."""
     angles = [rows @ gp.frequencies_.T for rows in (LINE.X, NEW)]
@@ -62,6 +70,10 @@ def meets(pair):
 
 VI = against(LINE.sparse("vi"))
 ROWS = [
+    Row("t 1.2.1, figure 1.1", "linear regression with a normal prior of the weights",
+        "GPRegressor('exact', **dict(fixed, kernel=Linear(1.0), "
+        "training=Training(learn=(), noise=noise, jitter=1e-12))).fit(X, y)",
+        "ridge regression", linear, 1e-8, LINE),
     Row("t 2.1, figure 2.1 (a)", "draws of the prior",
         "k.sample(X, 20000, random_state=0)", "covariance k(X, X), 20,000 draws",
         prior_moments, 0.1, LINE),

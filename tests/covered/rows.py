@@ -99,7 +99,8 @@ class Classes(NamedTuple):
             "sparse": common | {"inducing": self.Z, "training": sparse},
             "full": common | {"inducing": None, "training": full},
             "plain": common | {"inducing": None, "training": plain},
-            "learnt": learn | {"device": "cpu", "max_epochs": 30},
+            "learnt": learn | {"device": "cpu", "max_epochs": 300},
+            "noise": self.noise,
             "gp": engine.GP(
                 kernel=kernel,
                 likelihood=cavity.likelihoods.ProbitPairs().bind(len(set(self.y))),

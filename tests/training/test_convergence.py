@@ -114,6 +114,15 @@ def test_a_loose_plan_ends_after_five_epochs_that_gain_little_per_row_and_little
         assert not ends(5, 1.1 * enough, last) and not ends(15, 1.1 * enough, last)
 
 
+def test_a_patient_loose_plan_judges_more_epochs():
+    still = [-0.9 * ROWS] * 4
+    climb = [-1.2 * ROWS, -1.1 * ROWS, *still]
+    assert have_loose_epochs_converged(climb, 3, ROWS)
+    assert not have_loose_epochs_converged(climb, 3, ROWS, patience=5)
+    assert not have_loose_epochs_converged(climb, 3, ROWS, patience=6)
+    assert have_loose_epochs_converged([*climb, *still], 3, ROWS, patience=6)
+
+
 def fit_and_listen(method, table, **options):
     """A fit, and whether it says that it stopped before it converged."""
     options = {"n_inducing": 10, "random_state": 0, "device": "cpu"} | options

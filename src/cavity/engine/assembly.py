@@ -26,6 +26,7 @@ from cavity.engine.inference import (
     State,
     Tied,
     empty_sites,
+    find_places,
     name_parameters,
 )
 from cavity.engine.inference.placement import AtMode, OnF, OnT, Placement
@@ -164,23 +165,19 @@ def make_hyper_prior(prior: Prior, likelihood: Likelihood, pooled: bool) -> Hype
     mean = torch.cat([p.detach().flatten() for p in parameters.values()])
     given = {each.place.start for each in flat.given}
     pools = []
-    weights = []
-    start = 0
-    for name, p in parameters.items():
+    precision = torch.zeros_like(mean)
+    for name, place in find_places(parameters).items():
+        p = parameters[name]
         of_factor = any(p is log for log in likelihood.log_parameters)
-        is_log = (of_factor or _is_log(prior, name)) and start not in given
-        weight = PRIOR_SD**-2 if is_log else 0.0
+        is_log = (of_factor or _is_log(prior, name)) and place.start not in given
         if pooled and is_log:
             spread = POOLED.get(name.rpartition(".")[2], POOLED_ELSE)
-            pools.append(pool(start, tuple(p.shape), spread))
-            weight = pools[-1].inverse.own
+            pools.append(pool(place.start, tuple(p.shape), spread))
+            precision[place] = pools[-1].inverse.own
+        elif is_log:
+            precision[place] = PRIOR_SD**-2
 
-        weights.append(torch.full_like(p.detach(), weight).flatten())
-        start += p.numel()
-
-    return flat._replace(
-        mean=mean.clone(), precision=torch.cat(weights), pools=tuple(pools)
-    )
+    return flat._replace(mean=mean, precision=precision, pools=tuple(pools))
 
 
 def make_flat_prior(
@@ -192,10 +189,8 @@ def make_flat_prior(
     low = torch.full_like(zeros, -torch.inf)
     high = torch.full_like(zeros, torch.inf)
     given = []
-    start = 0
-    for name, p in parameters.items():
-        place = slice(start, start + p.numel())
-        start = place.stop
+    for name, place in find_places(parameters).items():
+        p = parameters[name]
         placed = _find_setting(prior, likelihood, name)
         if placed is not None:
             limits = placed.limits(tuple(p.shape))

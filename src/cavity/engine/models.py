@@ -17,7 +17,7 @@ from torch.nn.utils import vector_to_parameters
 from cavity.common.column_statistics import Columns, summarize
 from cavity.common.types import Floats
 from cavity.engine import assembly
-from cavity.engine.inference import name_parameters
+from cavity.engine.inference import find_places, name_parameters
 from cavity.engine.kernels import Kernel
 from cavity.engine.kernels.base import check_kernel, per_class
 from cavity.engine.kernels.hyper_prior import HyperPrior
@@ -115,12 +115,7 @@ class GP:
     @property
     def names(self) -> dict[str, slice]:
         """Where each hyper-parameter stands in `theta`."""
-        found = {}
-        start = 0
-        for name, parameter in name_parameters(*self.make_modules()).items():
-            found[name] = slice(start, start + parameter.numel())
-            start += parameter.numel()
-        return found
+        return find_places(name_parameters(*self.make_modules()))
 
     def with_theta(self, theta: Any) -> GP:
         """Return the model with these hyper-parameters."""
@@ -158,8 +153,12 @@ class GP:
         return Modules(prior, likelihood)
 
     def read(self, modules: Modules) -> GP:
-        """Return the model with the hyper-parameters that stand in its modules."""
-        prior, likelihood = copy.deepcopy(modules)
+        """Return the model with the hyper-parameters that stand in its modules.
+
+        A model is on the CPU: rows say where it is used.
+        """
+        prior = copy.deepcopy(modules.prior).to(CPU)
+        likelihood = copy.deepcopy(modules.likelihood).to(CPU)
         kernel = prior.kernel
         if isinstance(kernel, Kernel):
             kernel.settle(1 if self.share_kernel else self.n_latent)

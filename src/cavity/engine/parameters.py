@@ -208,8 +208,23 @@ class Density(Setting):
         raise NotImplementedError
 
 
+class Located(Density):
+    """Base class of priors with a location and a scale."""
+
+    positive = ("scale",)
+
+    def __init__(self, loc: Any, scale: Any, start: Any = None) -> None:
+        self.loc = loc
+        self.scale = scale
+        self.start = start
+
+    @property
+    def numbers(self) -> tuple[Any, Any]:
+        return self.loc, self.scale
+
+
 @SETTINGS.register
-class LogNormal(Density):
+class LogNormal(Located):
     """A prior whose logarithm is normal, log x ~ N(loc, scale²).
 
     Parameters
@@ -228,17 +243,6 @@ class LogNormal(Density):
     RBF(lengthscale=LogNormal(0.0, 0.5), variance=1.0)
     """
 
-    positive = ("scale",)
-
-    def __init__(self, loc: Any, scale: Any, start: Any = None) -> None:
-        self.loc = loc
-        self.scale = scale
-        self.start = start
-
-    @property
-    def numbers(self) -> tuple[Any, Any]:
-        return self.loc, self.scale
-
     def usual_start(self) -> Any:
         return np.exp(self.loc)
 
@@ -253,7 +257,7 @@ class LogNormal(Density):
 
 
 @SETTINGS.register
-class Normal(Density):
+class Normal(Located):
     """A normal prior of a positive number, N(loc, scale²) cut off at 0.
 
     Parameters
@@ -271,17 +275,6 @@ class Normal(Density):
     >>> Constant(Normal(1.0, 0.5))
     Constant(variance=Normal(1.0, 0.5))
     """
-
-    positive = ("scale",)
-
-    def __init__(self, loc: Any, scale: Any, start: Any = None) -> None:
-        self.loc = loc
-        self.scale = scale
-        self.start = start
-
-    @property
-    def numbers(self) -> tuple[Any, Any]:
-        return self.loc, self.scale
 
     def usual_start(self) -> Any:
         loc = np.asarray(self.loc, dtype=np.float64)

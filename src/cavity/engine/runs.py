@@ -163,8 +163,6 @@ def label_evidence(run: Run) -> float:
     """Return log Z_q of labels, or NaN if it is above 0.
 
     Far from the fixed point it can be, but the log of a probability is not.
-
-    No probability is; log Z_q may be far from the fixed point.
     """
     evidence = run.evidence()
     return evidence if evidence <= 0 else math.nan

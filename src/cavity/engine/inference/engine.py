@@ -54,6 +54,13 @@ def name_parameters(prior: Prior, factor: Likelihood) -> dict[str, nn.Parameter]
     return {name: p for name, p in prior.named_parameters() if p.requires_grad} | own
 
 
+def find_places(parameters: dict[str, nn.Parameter]) -> dict[str, slice]:
+    """Return where each parameter stands in θ."""
+    ends = accumulate(p.numel() for p in parameters.values())
+    pairs = zip(parameters.items(), ends, strict=True)
+    return {name: slice(end - p.numel(), end) for (name, p), end in pairs}
+
+
 class Collected(NamedTuple):
     """What a step made of its rows."""
 
@@ -94,9 +101,7 @@ class Engine(Visits):
     @property
     def places(self) -> dict[str, slice]:
         """Where each parameter stands in θ."""
-        ends = accumulate(p.numel() for p in self.parameters.values())
-        pairs = zip(self.parameters.items(), ends, strict=True)
-        return {name: slice(end - p.numel(), end) for (name, p), end in pairs}
+        return find_places(self.parameters)
 
     def freeze(self, state: State, rows: Data, learn: bool = False) -> Engine:
         """Return the engine for sweeps at fixed hyper-parameters.

@@ -20,8 +20,8 @@ SMALL_MOVE = 0.01  # relative move of h in a sweep, in units of √tol
 # per row, of sites in a loose plan; the gradient is then good to a few per cent [61]
 LOOSE_TOL = 2e-3
 LOOSE_CLASSES = 60  # above, LOOSE_TOL grows with the classes, as a row's sites do
-# in a loose plan, two later epochs must gain this much per row, or this share of what is
-# left to gain
+# in a loose plan, later epochs must gain this much per row, or this share of what is left
+# to gain
 ENOUGH_EPOCHS = 5
 LEAST_GAIN = 0.02
 LEAST_SHARE = 0.03
@@ -50,7 +50,9 @@ def have_epochs_converged(
         return have_batch_epochs_converged(objectives, plan.tol, rows)
 
     judges_loosely = plan.loose and plan.tol > 0
-    if judges_loosely and have_loose_epochs_converged(objectives, classes, rows):
+    if judges_loosely and have_loose_epochs_converged(
+        objectives, classes, rows, plan.patience
+    ):
         return True
 
     promises = [row.get(PROMISE, 0.0) for row in history]  # rows of L-BFGS have none
@@ -111,20 +113,21 @@ def find_loose_tol(classes: int) -> float:
 
 
 def have_loose_epochs_converged(
-    objectives: list[float], classes: int, rows: float
+    objectives: list[float], classes: int, rows: float, patience: int = 2
 ) -> bool:
     """Return whether late epochs of a loose plan gained too little. [decision 65]
 
     Such epochs fit the evidence more closely, but not new rows.
 
     A share counts, because .02 per row is much where rules decide: a table of loans
-    stood still for two epochs, and then lost nine tenths of its loss. Two epochs count,
-    because a line search that stumbles gains little and then much. With many classes,
-    whose epochs are expensive, one epoch that gained less than the sites can tell is
-    enough.
+    stood still for two epochs, and then lost nine tenths of its loss. `patience` epochs
+    count, at least two, because a line search that stumbles gains little and then much.
+    With many classes, whose epochs are expensive, one epoch that gained less than the
+    sites can tell is enough.
     """
     little = min(LEAST_GAIN * rows, LEAST_SHARE * abs(objectives[-1]))
-    if len(objectives) >= ENOUGH_EPOCHS and objectives[-1] - objectives[-3] < little:
+    late = len(objectives) >= max(ENOUGH_EPOCHS, patience + 1)
+    if late and objectives[-1] - objectives[-1 - patience] < little:
         return True
 
     known = find_loose_tol(classes) * rows

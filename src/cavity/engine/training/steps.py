@@ -22,6 +22,7 @@ class Steps:
     schedule: str = "inner-approx"  # inner-approx, inner-exact, outer
     # L-BFGS with loosely converged sites at each point, and fully converged ones last
     loose: bool = False
+    patience: int = 2  # epochs over which a loose plan has to gain
     rate: float = 0.01
     final_rate: float | None = None  # reached at max_epochs; None keeps the rate
     # the rate rises, then falls as a cosine, and Adam forgets soon; otherwise it decays

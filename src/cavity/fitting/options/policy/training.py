@@ -100,6 +100,7 @@ def plan_training(
         optimizer=steps.optimizer,
         schedule=steps.schedule,
         loose=steps.loose,
+        patience=2 * _count_shares(size),
         rate=steps.rate,
         final_rate=steps.final_rate,
         anneal=steps.anneal,
@@ -276,7 +277,7 @@ def _count_lbfgs_epochs(config: Config, size: TableSize, M: int) -> int:
 
     Its sweeps and line searches visit the rows several times per epoch.
     """
-    most = LBFGS_EPOCHS[config.effort]
+    most = LBFGS_EPOCHS[config.effort] * _count_shares(size)
     affordable = LBFGS_SHARE * count_visits(config, size, M) / size.rows
     if size.rows > papers.FULL_BATCH_ROWS:
         room = LBFGS_SITES / (size.rows * size.latent)
@@ -296,6 +297,18 @@ def _count_epochs(config: Config, size: TableSize, M: int, steps: _Steps) -> int
         return papers.LBFGS_EPOCHS
 
     return papers.FULL_BATCH_EPOCHS
+
+
+def _count_shares(size: TableSize) -> int:
+    """Return how many epochs have the work of one with a latent function per class.
+
+    Ordered classes have a single function, whose boundaries need as many gradients as
+    the functions that they replace. [decision 65]
+    """
+    if size.classes > 2:
+        return round(size.classes / size.latent)
+
+    return 1
 
 
 def _promises(config: Config, optimizer: str) -> bool:
