@@ -36,7 +36,7 @@ TARGET_STEPS = 1.3  # of a regressor
 USUAL_EPOCHS = 25
 POINT_EPOCHS = 300
 
-SEARCHING = 6  # steps of networks that are tried, per first step: 2 to 8 on ten tables
+SEARCHING = 4  # steps of networks that are tried, per first step: 2 to 8 on ten tables
 WEIGHING_SECONDS = 0.15  # gate, predictions and weights of the pool
 MOST_FEW = 200  # every plan has time for as many rows
 REFERENCE_SECONDS = 1.1e-3  # `measure_slowness` on the machine of these constants

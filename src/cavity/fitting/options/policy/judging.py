@@ -17,7 +17,7 @@ from cavity.pool.plan import MembersPlan
 
 # Rows that judge the model: folds that learn again, or a part of the rows. [48, 65]
 # at least and at most; models of more folds differ less from that of all rows
-FOLDS = 3, 5
+FOLDS = {"fast": (3, 3), "balanced": (3, 5)}
 SMALL_ROWS = 500  # over the number of folds
 # up to which every fold judges. On more rows, folds share the work that they take here;
 # when that is less than one fit, a part of the rows judges [75]
@@ -78,7 +78,7 @@ def plan_judging(
     how = "none"
     if calibrates(config) or (cases.in_memory and pools(config)):
         how = _choose_judges(config, cases, short)
-    parts = _count_parts(cases, how)
+    parts = _count_parts(config, cases, how)
     affordable = _count_fits(config, cases)
     folds = None
     share = 1.0
@@ -121,18 +121,18 @@ def _count_fits(config: ClassifierConfig, cases: Cases) -> float:
     """Return how many fits take as long as all folds of `FOLD_ROWS`."""
     # a fit of more latent functions takes longer
     counted = cases.size.rows * max(1.0, cases.size.latent / MOST_BUDGETS)
-    least, most = FOLDS
+    least, most = FOLDS[config.effort]
     if counted <= FOLD_ROWS[config.effort]:
         return float(most)
 
     return least * FOLD_ROWS[config.effort] / counted
 
 
-def _count_parts(cases: Cases, how: str) -> int:
+def _count_parts(config: ClassifierConfig, cases: Cases, how: str) -> int:
     """Return the number of parts that the rows are divided into."""
     rows = cases.size.rows
     if how == "folds":
-        return int(np.clip(SMALL_ROWS // rows, *FOLDS))
+        return int(np.clip(SMALL_ROWS // rows, *FOLDS[config.effort]))
     if how != "part":
         return 0
 
