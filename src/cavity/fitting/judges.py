@@ -12,7 +12,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from cavity.engine import runs
 from cavity.errors import NotPositiveDefinite
 from cavity.fitting import adapter
 from cavity.fitting.begin import Begun
@@ -173,9 +172,7 @@ class Part(EvalSet):
         """Add held-out rows to the Gaussian process, and fit members again, in time."""
         fit, begun, candidates = trained
         if not fit.plan.training.sample and has_time_to_extend(fit, begun, verdict):
-            extended = extend(fit, begun)
-            if extended is not begun:
-                begun = learn_again(extended, fit.judge.plan.again)
+            begun = extend(fit, begun)
         bids = candidates.bids
         refits = fit.plan.members.refits and fit.request.clock.has(candidates.seconds)
         if refits and candidates.quick:
@@ -238,24 +235,6 @@ def extend(fit: ClassifierFit, begun: Begun) -> Begun:
         return begun._replace(run=run, rows=rows)
 
     return begun
-
-
-def learn_again(begun: Begun, share: float) -> Begun:
-    """Learn for more epochs by L-BFGS, with the rows that were added."""
-    run = begun.run
-    epochs = round(share * begun.plan.max_epochs)
-    if begun.plan.optimizer != "lbfgs" or epochs == 0:
-        return begun
-
-    plan = replace(run.plan, max_epochs=epochs)
-    later = replace(run, plan=plan, history=[], converged=False, callbacks=())
-    runs.train(later)
-    first = len(run.history)
-    rows = [row | {"epoch": first + row["epoch"]} for row in later.history]
-    later.history = [*run.history, *rows]
-    later.plan = run.plan
-    later.guard.repairs += run.guard.repairs
-    return begun._replace(run=later)
 
 
 def note_missing(

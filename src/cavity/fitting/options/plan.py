@@ -122,7 +122,6 @@ class JudgingPlan:
     parts: int = 0  # parts of the rows
     most_folds: int | None = None  # how many of the parts judge in turn; None: all
     share: float = 1.0  # of the usual work, which a fold takes
-    again: float = 0.0  # share of the epochs that learn again with the rows of the part
     groups: int = 0  # number of groups whose rows stay together; 0: none were named
     why: str = ""  # "given", or the rule
 

@@ -87,8 +87,6 @@ def estimate_seconds(plan: FitPlan, slowness: float) -> Seconds:
         kept = round(distinct * (1 - 1 / judging.parts))
         fits = judging.folds * judging.share * _count_again(training)
         found["folds"] = fits * _train(training, kept)
-    elif judging is not None and training.optimizer == "lbfgs" and not training.sample:
-        found["training"] *= 1 + judging.again
     if judging is not None and plan.members.linear:
         found["pool"] = _fit_members(training, judging, plan.members)
     return {stage: slowness * seconds for stage, seconds in found.items()}

@@ -21,7 +21,7 @@ FOLDS = {"fast": (3, 3), "balanced": (3, 5)}
 SMALL_ROWS = 500  # over the number of folds
 # up to which every fold judges. On more rows, folds share the work that they take here;
 # when that is less than one fit, a part of the rows judges [75]
-FOLD_ROWS = {"fast": 250, "balanced": 700}
+FOLD_ROWS = {"fast": 170, "balanced": 700}
 LEAST_SHARE = 0.5  # of the usual work, which a fold takes
 LARGE_ROWS = 2000  # above, trees are limited, and effort="fast" pools boosting
 # at most a fifth of the rows is held out, and at most 4,000
@@ -82,19 +82,15 @@ def plan_judging(
     affordable = _count_fits(config, cases)
     folds = None
     share = 1.0
-    again = 0.0
     if how == "folds" and config.method.recommended and affordable < parts:
         folds = min(parts, math.ceil(affordable / LEAST_SHARE))
         share = affordable / folds
-    if how == "part" and not short:
-        again = float(np.clip(2 - 1 / affordable, 0, 1))
     return JudgingPlan(
         how=how,
         temperature=calibrates(config),
         parts=parts,
         most_folds=folds,
         share=share,
-        again=again,
         groups=cases.groups,
         why=_explain_judging(config, how, cases.in_memory),
     )
@@ -151,7 +147,7 @@ def count_group_parts(rows: int, groups: int, most: int) -> int:
 def plan_members(config: ClassifierConfig, cases: Cases) -> MembersPlan:
     """Plan which classifiers are pooled with the Gaussian process."""
     rows = cases.size.rows
-    refits = config.effort != "fast" or rows <= LARGE_ROWS
+    refits = config.effort != "fast"
     if not (cases.in_memory and pools(config)):
         return MembersPlan(refits=refits, why=_explain_pool(config))
     if not isinstance(config.ensemble, str):

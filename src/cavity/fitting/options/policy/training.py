@@ -25,10 +25,9 @@ RATE = 0.08  # of Adam in mini-batches; it is annealed
 FULL_BATCH_RATE = 0.01
 LBFGS_EPOCHS = {"fast": 8, "balanced": 16}  # at most, of a pass over all rows and more
 LBFGS_SITES = 24_000  # rows × latent functions: above, mini-batches had the lower NLL
-# close to the visits or the sites where mini-batches begin, L-BFGS takes these shares of
-# its epochs, so that seconds have no cliff
-LBFGS_SHARE = 0.58
-SITES_SHARE = 0.75
+# L-BFGS takes about as many times the seconds of mini-batches. These take more steps
+# close to the rows where they begin, so that seconds have no cliff [75]
+LBFGS_COST = {"fast": 1.45, "balanced": 1.7}
 # a linear term needs as many: fewer cannot carry it together with the RBF [24]
 POINTS_PER_FEATURE = 2
 
@@ -52,12 +51,15 @@ def takes_lbfgs(config: Config, size: TableSize, M: int) -> bool:
         all_rows = config.batch_size is None or config.method.needs_all_rows
         return all_rows or size.rows <= papers.FULL_BATCH_ROWS
 
-    affordable = LBFGS_EPOCHS[config.effort] * size.rows <= count_visits(
-        config, size, M
-    )
-    return affordable and (
-        size.rows <= papers.FULL_BATCH_ROWS or size.rows * size.latent <= LBFGS_SITES
-    )
+    return _afford_lbfgs(config, size, M) >= 1
+
+
+def _afford_lbfgs(config: Config, size: TableSize, M: int) -> float:
+    """Return the share of the epochs of L-BFGS that the work allows, above 1 if more."""
+    share = count_visits(config, size, M) / (LBFGS_EPOCHS[config.effort] * size.rows)
+    if size.rows > papers.FULL_BATCH_ROWS:
+        share = min(share, LBFGS_SITES / (size.rows * size.latent))
+    return share
 
 
 def plan_training(
@@ -74,7 +76,7 @@ def plan_training(
         optimizer=config.optimizer, schedule=config.schedule, damping=config.damping
     )
     steps = _choose_steps(config, method, size, M)
-    max_epochs = epochs or config.max_epochs or _count_epochs(config, size, M, steps)
+    max_epochs = epochs or config.max_epochs or _count_epochs(config, size, steps)
     tol = config.tol
     if _promises(config, steps.optimizer) and tol == Training.tol:
         tol = papers.TOL
@@ -203,7 +205,10 @@ def _count_steps(config: Config, size: TableSize, M: int) -> BatchSteps:
     rows = min(
         max(least, visits // STEPS[config.effort]), most, max(least, size.rows // 4)
     )
-    return BatchSteps(min(visits // rows, 4 * STEPS[config.effort]), rows, RATE)
+    steps = min(visits // rows, 4 * STEPS[config.effort])
+    share = _afford_lbfgs(config, size, M)  # below 1, and 1 where L-BFGS ends
+    longer = max(1.0, LBFGS_COST[config.effort] * share)
+    return BatchSteps(round(longer * steps), rows, RATE)
 
 
 def _is_open(config: Config, size: TableSize) -> bool:
@@ -272,27 +277,14 @@ def _list_mini_batch_methods(task: str) -> str:
     return f"{', '.join(others)} or {last}"
 
 
-def _count_lbfgs_epochs(config: Config, size: TableSize, M: int) -> int:
-    """Return the epochs of a loose plan: fewer near the rows that mini-batches take.
-
-    Its sweeps and line searches visit the rows several times per epoch.
-    """
-    most = LBFGS_EPOCHS[config.effort] * _count_shares(size)
-    affordable = LBFGS_SHARE * count_visits(config, size, M) / size.rows
-    if size.rows > papers.FULL_BATCH_ROWS:
-        room = LBFGS_SITES / (size.rows * size.latent)
-        affordable = min(affordable, SITES_SHARE * room * most)
-    return max(1, min(most, round(affordable)))
-
-
-def _count_epochs(config: Config, size: TableSize, M: int, steps: _Steps) -> int:
+def _count_epochs(config: Config, size: TableSize, steps: _Steps) -> int:
     """Return the most epochs, where the user leaves them to the library."""
     if not config.learn and config.method.site_store != "free":
         return papers.SWEEPS
     if steps.batch is not None:
         return max(3, math.ceil(steps.number * steps.batch / size.rows))
     if steps.loose:
-        return _count_lbfgs_epochs(config, size, M)
+        return LBFGS_EPOCHS[config.effort] * _count_shares(size)
     if _promises(config, steps.optimizer):
         return papers.LBFGS_EPOCHS
 
