@@ -21,8 +21,8 @@ FOLDS = {"fast": (3, 3), "balanced": (3, 5)}
 SMALL_ROWS = 500  # over the number of folds
 # up to which every fold judges. On more rows, folds share the work that they take here;
 # when that is less than one fit, a part of the rows judges [75]
-FOLD_ROWS = {"fast": 170, "balanced": 700}
-LEAST_SHARE = 0.5  # of the usual work, which a fold takes
+FOLD_ROWS = {"fast": 120, "balanced": 500}
+LEAST_SHARE = 0.35  # of the usual work, which a fold takes
 LARGE_ROWS = 2000  # above, trees are limited, and effort="fast" pools boosting
 # at most a fifth of the rows is held out, and at most 4,000
 LEAST_PARTS = 5
@@ -83,7 +83,7 @@ def plan_judging(
     folds = None
     share = 1.0
     if how == "folds" and config.method.recommended and affordable < parts:
-        folds = min(parts, math.ceil(affordable / LEAST_SHARE))
+        folds = min(parts, math.floor(affordable / LEAST_SHARE))
         share = affordable / folds
     return JudgingPlan(
         how=how,
@@ -107,7 +107,7 @@ def _choose_judges(config: ClassifierConfig, cases: Cases, short: bool) -> str:
     if named and config.effort == "fast" and not pools(config):
         return "leave-one-out"
 
-    if not short and (named or _count_fits(config, cases) > 1):
+    if not short and (named or _count_fits(config, cases) >= LEAST_SHARE):
         return "folds"
 
     return "part"
