@@ -115,7 +115,7 @@ def test_the_pool_has_an_ordered_member(rows, effort):
 def test_the_default_trains_one_function_as_long_as_one_for_each_class():
     """Six classes by a product of four of twenty columns.
 
-    Trained for the epochs of one function per class, it had .33, and those had .28.
+    Trained for the epochs of one function per class, it had .33, and those have .34; now it has .23.
     """
     rng = np.random.default_rng(0)
     X = rng.uniform(1, 3, size=(2600, 20))
@@ -125,9 +125,9 @@ def test_the_default_trains_one_function_as_long_as_one_for_each_class():
     plans = []
     for order in (None, list(range(6))):
         clf = GPClassifier(order=order, effort="fast", ensemble=None, random_state=0)
-        clf.fit(X[:600], y[:600])
-        log_p = clf.predict_log_proba(X[600:])
-        losses.append(-log_p[np.arange(2000), y[600:]].mean())
+        clf.fit(X[:480], y[:480])
+        log_p = clf.predict_log_proba(X[480:])
+        losses.append(-log_p[np.arange(2120), y[480:]].mean())
         plans.append(clf.plan_.training)
 
     free, ordered = plans

@@ -180,8 +180,8 @@ class Counting(Arrays):
 def test_no_more_rows_are_read_at_a_time_than_a_piece(monkeypatch):
     change_training(monkeypatch, chunk=128)
     monkeypatch.setattr("cavity.tables.survey.Arrays", Counting)
-    monkeypatch.setattr("cavity.tables.pieces.PIECE_ROWS", 128)
     X, y = draw(2000)
+    monkeypatch.setattr("cavity.tables.pieces.PIECE_BYTES", 8 * 128 * X.shape[1])
     fit(Counting(X, y), method="sep", batch_size=100, max_epochs=1)
     assert Counting.largest == 128 and Counting.total > 2 * 2000
 

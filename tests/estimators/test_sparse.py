@@ -41,7 +41,8 @@ def few_dense_bytes(monkeypatch):
         monkeypatch.setattr(kind, "toarray", counted)
     monkeypatch.setattr(arrow_tables, "DENSE_BYTES", 8 * 2000)
     monkeypatch.setattr(pieces, "PIECE_BYTES", 8 * 800)
-    monkeypatch.setattr(stream, "PIECE_BYTES", 8 * 800)
+    defaults = stream.Stream._field_defaults | {"piece_bytes": 8 * 800}
+    monkeypatch.setattr(stream.Stream.__new__, "__defaults__", (*defaults.values(),))
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 400)
     return cells
 

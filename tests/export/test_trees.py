@@ -24,7 +24,7 @@ from cavity.common.onnx_graph import (
     Value,
 )
 from cavity.export import add_trees
-from cavity.pool.network_training import train_networks
+from cavity.pool.network_training import NetworkShape, train_networks
 from cavity.pool.networks import Network
 from cavity.pool.sklearn_trees import make_forest
 from cavity.pool.tree_ensembles import Forest
@@ -162,9 +162,11 @@ def run_graph(add, member, X, C) -> np.ndarray:
 @pytest.mark.parametrize("C", [2, 3])
 def test_networks_agree_near_and_far(C) -> None:
     X, y = make_rows(150, C)
-    networks = next(train_networks(X[:, 1:], y, None, C, count=2, seed=0, steps=300))[
-        1
-    ]._replace(used=np.arange(1, 4))
+    networks = next(
+        train_networks(
+            X[:, 1:], y, None, C, shape=NetworkShape(2, (100, 50)), seed=0, steps=300
+        )
+    )[1]._replace(used=np.arange(1, 4))
     rows = np.concatenate([X, 1e4 * X[:5], [[1e300, -1e300, 0, 1]]])
     expected = networks.log_proba(rows)
     assert np.isfinite(expected).all() and np.ptp(expected) > 1

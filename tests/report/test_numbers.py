@@ -23,6 +23,7 @@ from cavity.fitting.options.policy.judging import (
     FOLDS,
     HELD_MOST,
     LARGE_ROWS,
+    LEAST_SHARE,
     SMALL_ROWS,
 )
 from cavity.fitting.options.policy.training import BATCH_BYTES, MOST_SITES
@@ -37,7 +38,7 @@ ROOT = Path(__file__).parents[2]
 MIB = 1 << 20
 folds = FOLD_ROWS
 limits = Limits()
-least, most = FOLDS
+least, most = FOLDS["balanced"]
 
 QUOTED = {
     "SECURITY.md": [
@@ -61,13 +62,12 @@ QUOTED = {
         f'all folds up to {folds["balanced"]:,} rows (`"fast"`: {folds["fast"]}). ',
         f"a fifth of the rows is held out, at most {HELD_MOST:,}.",
         f"below a weight of {verdict.LEAST_WEIGHT}",
-        f'to all rows (`"fast"`: up to {LARGE_ROWS:,})',
         f"more than {bids.BID_SECONDS:g} CPU seconds",
         f'| up to {folds["balanced"]:,} rows (`"fast"`: {folds["fast"]}) | {least} '
         f"folds that learn again "
-        f"({most} up to {SMALL_ROWS // most} rows) |",
-        f"| up to {least * folds['balanced']:,} rows "
-        f'(`"fast"`: {least * folds["fast"]}) |',
+        f'({most} up to {SMALL_ROWS // most} rows; `"fast"`: {FOLDS["fast"][1]}) |',
+        f"| up to {least * folds['balanced'] / LEAST_SHARE:,.0f} rows "
+        f'(`"fast"`: {least * folds["fast"] / LEAST_SHARE:.0f}) |',
     ],
     "docs/deploy.md": [
         f"opset {onnx_graph.OPSET} ({onnx_graph.TEXT_OPSET} with columns of codes, "

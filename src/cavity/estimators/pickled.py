@@ -34,8 +34,10 @@ class PickledModel:
             return PickledModel, (path.read_bytes(),)
 
     def read(self) -> Result:
-        """Return the result from the bytes of a model file."""
-        assert isinstance(self.stored, bytes)
+        """Return the result: of a copy as it is, of skops from the bytes of a file."""
+        if isinstance(self.stored, Record):
+            return self.stored.result
+
         with TemporaryDirectory() as folder:
             path = Path(folder) / "model"
             path.write_bytes(self.stored)

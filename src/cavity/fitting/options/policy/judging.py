@@ -20,9 +20,9 @@ from cavity.pool.plan import MembersPlan
 FOLDS = {"fast": (3, 3), "balanced": (3, 5)}
 SMALL_ROWS = 500  # over the number of folds
 # up to which every fold judges. On more rows, folds share the work that they take here;
-# when that is less than one fit, a part of the rows judges [75]
-FOLD_ROWS = {"fast": 120, "balanced": 500}
-LEAST_SHARE = 0.35  # of the usual work, which a fold takes
+# when that is less than a short fit, a part of the rows judges [75]
+FOLD_ROWS = {"fast": 150, "balanced": 500}
+LEAST_SHARE = 0.6  # of the usual work, which a fold takes
 LARGE_ROWS = 2000  # above, trees are limited, and effort="fast" pools boosting
 # at most a fifth of the rows is held out, and at most 4,000
 LEAST_PARTS = 5
@@ -84,7 +84,7 @@ def plan_judging(
     share = 1.0
     if how == "folds" and config.method.recommended and affordable < parts:
         folds = min(parts, math.floor(affordable / LEAST_SHARE))
-        share = affordable / folds
+        share = min(1.0, affordable / folds)
     return JudgingPlan(
         how=how,
         temperature=calibrates(config),
