@@ -44,7 +44,10 @@ PART_SEEN = (
 
 @dataclass(frozen=True)
 class Folds:
-    """Every row is judged by a model that was fitted without its fold."""
+    """Rows are judged by a model that was fitted without their fold.
+
+    On larger tables only some of the folds judge, after shorter training.
+    """
 
     plan: JudgingPlan
     trains: Table
